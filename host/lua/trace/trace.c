@@ -71,12 +71,6 @@ static int effects(lua_State *L) {
     return 1;
 }
 
-static int in_region(lua_State *L) {
-    Host *h = state_of(L);
-    lua_pushboolean(L, h->trace && h->trace->build.region != 0);
-    return 1;
-}
-
 static void restore(lua_State *L) {
     push_undo(L);
     int undo = lua_gettop(L);
@@ -497,9 +491,12 @@ static int is_tracing(lua_State *L) {
 }
 
 void trace_open(lua_State *L) {
-    static const luaL_Reg fns[] = {{"run_traced", run_traced},   {"variable", variable},
-                                   {"gradient", gradient},       {"is_tracing", is_tracing},
-                                   {"effects", effects},         {"in_region", in_region},
-                                   {"note_writes", note_writes}, {NULL, NULL}};
+    static const luaL_Reg fns[] = {{"run_traced", run_traced},
+                                   {"variable", variable},
+                                   {"gradient", gradient},
+                                   {"is_tracing", is_tracing},
+                                   {"effects", effects},
+                                   {"note_writes", note_writes},
+                                   {NULL, NULL}};
     luaL_setfuncs(L, fns, 0);
 }

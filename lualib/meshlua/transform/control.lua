@@ -1,9 +1,11 @@
 -- control.lua: loops and branches over trees of tensors. A body is traced once, into a region of the graph;
 -- tensors that it takes from outside become constants of the loop by themselves.
 local core = require "meshlua.core"
+local effects = require "meshlua.transform.effects"
 local explicit = require "meshlua.sharding.explicit"
 local lib = require "meshlua.lib"
 local ops = require "meshlua.ops"
+local traced = require "meshlua.transform.traced"
 
 local raise, to_int32 = lib.raise, require("meshlua.ops.args").to_int32
 
@@ -82,18 +84,6 @@ local function check_alike(who, what, before, after, was, is)
   end
 end
 
---- Calls body in a trace: the one under way, which is as it was before if body raises, or one of its own that
---- runs at once. body returns a tree.
-local function in_trace(body)
-  if core.is_tracing() then return core.attempt(body) end
-  local out
-  local values = table.pack(core.run_traced(function()
-    out = body()
-    return table.unpack(flatten(out).leaves)
-  end))
-  return unflatten(out, values)
-end
-
 --- Two lists, one behind the other.
 local function joined(a, b) return table.move(b, 1, #b, #a + 1, table.move(a, 1, #a, 1, {})) end
 
@@ -153,19 +143,22 @@ end
 
 --- One scan node; returns final carries and ys (flattened), and the tree of ys.
 local function scan_node(who, f, carry, xs, length, reverse)
-  local nc, nx, y_tree = #carry.leaves, #xs.leaves, nil
+  local nc, nx, y_tree, ny, taken = #carry.leaves, #xs.leaves, nil, nil, nil
   local function body(...)
     local values = {...}
     local inside = {leaves = table.move(values, 1, nc, 1, {}), paths = carry.paths}
     inside.tree = unflatten(carry.tree, inside.leaves)
     local slices = table.move(values, nc + 1, nc + nx, 1, {})
+    local before = effects.count()
     local after, ys = call_body(who, f, inside, unflatten(xs.tree, slices))
-    y_tree = ys.tree
-    return table.unpack(joined(after.leaves, ys.leaves))
+    taken = effects.take(before)
+    y_tree, ny = ys.tree, #ys.leaves
+    return table.unpack(joined(joined(after.leaves, ys.leaves), taken.tensors))
   end
   local region, captured = trace_loop(body, carry, xs.leaves)
   local out = core.scan(region, joined(joined(carry.leaves, xs.leaves), captured), nc, nx, length, reverse)
-  return table.move(out, 1, nc, 1, {}), table.move(out, nc + 1, #out, 1, {}), y_tree
+  effects.after_loop(taken, table.move(out, nc + ny + 1, #out, 1, {}), length, reverse)
+  return table.move(out, 1, nc, 1, {}), table.move(out, nc + 1, nc + ny, 1, {}), y_tree
 end
 
 --- The body, `times` after one another, on xs whose slices are stacks of as many.
@@ -237,7 +230,7 @@ function M.scan(f, init, xs, options)
   if math.type(unroll) ~= "integer" or unroll < 1 then
     raise("E_VALUE", "scan: unroll must be a whole number from 1 on, not %s", lib.not_whole(unroll))
   end
-  local out = in_trace(function()
+  local out = traced.run(function()
     local flat_xs = flatten(xs)
     local length, carry = length_of(flat_xs, options.length), carry_of(init)
     local last, ys, tree
@@ -266,20 +259,53 @@ local function check_predicate(who, what, p)
   return p
 end
 
-local function while_node(who, cond_fn, body_fn, init)
+--- The last carry, and what was noted in the body.
+local function while_once(who, cond_fn, body_fn, init)
+  local taken
   local carry = carry_of(init)
   local what = "what the condition gives"
   local region, captured = trace_loop(function(...)
     local inside = {leaves = {...}, paths = carry.paths}
+    local before = effects.count()
     local out = body_fn(unflatten(init, inside.leaves))
+    taken = effects.take(before)
     local after = flatten(out)
     check_alike(who, "the carry", inside, after, "when it goes in", "when it comes out")
     local again = check_predicate(who, what, cond_fn(unflatten(init, after.leaves)))
+    if effects.count() > before then
+      raise("E_STATE", "%s: debug_print in the condition is not possible; print in the body", who)
+    end
     return table.unpack(joined(after.leaves, {again}))
   end, carry, {})
   local first = check_predicate(who, what, cond_fn(unflatten(init, carry.leaves)))
   local operands = joined(joined(carry.leaves, {first}), captured)
-  return unflatten(init, core.while_loop(region, operands, #carry.leaves))
+  return unflatten(init, core.while_loop(region, operands, #carry.leaves)), taken
+end
+
+--- Stacks of the first iterations' tensors, with x in its place.
+local function noted(stack, x, n)
+  local start = {n}
+  for d = 1, x.ndim do start[d + 1] = 0 end
+  return ops.where(n:lt(effects.MOST), ops.dynamic_update_slice(stack, ops.expand_dims(x, 1), start), stack)
+end
+
+--- The same once more, with a carry that keeps what is noted in the first iterations, if anything is.
+local function while_node(who, cond_fn, body_fn, init)
+  local first, taken = while_once(who, cond_fn, body_fn, init)
+  if #taken.calls == 0 then return first end
+  local start = {value = init, n = 0, seen = {}}
+  for i, x in ipairs(taken.tensors) do
+    start.seen[i] = ops.zeros({effects.MOST, table.unpack(x.shape)}, x.dtype)
+  end
+  local last = while_once(who, function(c) return cond_fn(c.value) end, function(c)
+    local before, next_one = effects.count(), {n = c.n + 1, seen = {}}
+    next_one.value = body_fn(c.value)
+    taken = effects.take(before)
+    for i, x in ipairs(taken.tensors) do next_one.seen[i] = noted(c.seen[i], x, c.n) end
+    return next_one
+  end, start)
+  effects.after_while(taken, joined(last.seen, {last.n}))
+  return last.value
 end
 
 --- Runs body_fn on the carry as long as cond_fn of it is true; returns the last carry. Not differentiable:
@@ -290,7 +316,7 @@ end
 function M.while_loop(cond_fn, body_fn, init)
   lib.check_function("while_loop", cond_fn)
   lib.check_function("while_loop", body_fn)
-  return in_trace(function() return {while_node("while_loop", cond_fn, body_fn, init)} end)[1]
+  return traced.run(function() return {while_node("while_loop", cond_fn, body_fn, init)} end)[1]
 end
 
 --- A bound as a scalar int32 tensor.
@@ -313,10 +339,10 @@ function M.fori_loop(lower, upper, body, init)
   lib.check_function("fori_loop", body)
   local known = math.type(lower) == "integer" and math.type(upper) == "integer"
   if known and upper <= lower then
-    return in_trace(function() return {unflatten(init, carry_of(init).leaves)} end)[1]
+    return traced.run(function() return {unflatten(init, carry_of(init).leaves)} end)[1]
   end
   local function step(carry) return {i = carry.i + 1, value = body(carry.i, carry.value)} end
-  return in_trace(function()
+  return traced.run(function()
     local start = {i = bound("lower", lower), value = init}
     if known then
       local carry = carry_of(start)
@@ -331,27 +357,57 @@ end
 
 -- ---- cond and switch --------------------------------------------------------------------------------
 
---- Traces each branch with its own copy of the operands; their results must be alike. Returns them as a list.
-local function branch_node(who, index, branches, args, narg)
-  local operands = flatten(args)
-  local regions, captured, first = {}, {}, nil
+--- Traces each branch with its own copy of the operands; their results must be alike. Behind them each gives what
+--- all branches note, its own in its place: `of` says what that is, where it is known. Returns regions, captures,
+--- results, and what each branch noted.
+local function trace_branches(who, branches, args, narg, operands, of)
+  local regions, captured, taken, first = {}, {}, {}, nil
   for k, branch in ipairs(branches) do
     regions[k], captured[k] = core.trace_region(function(...)
+      local before = effects.count()
       local flat = flatten({branch(table.unpack(unflatten(args, {...}), 1, narg))})
+      taken[k] = effects.take(before)
       if first then
         check_alike(who, "the result", first, flat, "in branch 0", "in branch " .. k - 1)
       end
       first = first or flat
-      return table.unpack(flat.leaves)
+      local all = flat.leaves
+      for j, other in ipairs(of or {}) do
+        for i, x in ipairs(other.tensors) do
+          all = joined(all, {j == k and taken[k].tensors[i] or effects.nothing_like(x)})
+        end
+      end
+      return table.unpack(all)
     end, operands.leaves)
   end
-  return unflatten(first.tree, core.cond(index, operands.leaves, regions, captured))
+  return regions, captured, first, taken
+end
+
+local function branch_node(who, index, branches, args, narg)
+  local operands = flatten(args)
+  local regions, captured, first, taken = trace_branches(who, branches, args, narg, operands)
+  local noted_any = false
+  for _, of in ipairs(taken) do noted_any = noted_any or #of.calls > 0 end
+  local mesh, manual = core.manual()
+  if noted_any and mesh and #(manual or {}) > 0 then
+    raise("E_STATE", "%s: debug_print in a branch inside shard_map is not possible; return the value, and "
+      .. "print it behind the branch", who)
+  end
+  if noted_any then
+    regions, captured, first, taken = trace_branches(who, branches, args, narg, operands, taken)
+  end
+  local out = core.cond(index, operands.leaves, regions, captured)
+  if noted_any then
+    local n = #first.leaves
+    effects.after_branch(taken, joined(table.move(out, n + 1, #out, 1, {}), {index}))
+  end
+  return unflatten(first.tree, out)
 end
 
 --- `index`: a function, as it may have to be made in the trace.
 local function run_branches(who, index, branches, ...)
   local args, narg = {...}, select("#", ...)
-  return table.unpack(in_trace(function() return branch_node(who, index(), branches, args, narg) end))
+  return table.unpack(traced.run(function() return branch_node(who, index(), branches, args, narg) end))
 end
 
 --- true_fn(...) or false_fn(...), as the predicate says; only one of them runs. Both must give results of the

@@ -1,7 +1,7 @@
 -- debug.lua: Lua code that sees the values of traced programs, when they have run.
 local core = require "meshlua.core"
+local effects = require "meshlua.transform.effects"
 local lib = require "meshlua.lib"
-local ops = require "meshlua.ops"
 
 local raise = lib.raise
 
@@ -25,67 +25,14 @@ local function formatted(format, args, n)
   return text
 end
 
--- ---- where the values come from -------------------------------------------------------------------
-
---- Inside shard_map: the blocks of all devices along a new first dim.
-local function blocks_of(x, mesh, axes)
-  return core.manual_exit(ops.expand_dims(x, 1), mesh, core.P(axes), axes)
-end
-
---- The names and indices of manual axes, for each block in order: "data=0, model=1".
-local function labels_of(mesh, axes)
-  local labels = {""}
-  for i, name in ipairs(axes) do
-    local longer = {}
-    for _, label in ipairs(labels) do
-      for k = 0, mesh.shape[name] - 1 do
-        longer[#longer + 1] = label .. (i > 1 and ", " or "") .. name .. "=" .. k
-      end
-    end
-    labels = longer
-  end
-  return labels
-end
-
---- Notes a call of run(args) for when the values are there: now, or after each run of the program that is traced.
---- Inside shard_map it is called once for each device, with its blocks and a label.
-local function note(who, run, args)
-  if not core.is_tracing() then return run(args) end
-  if core.in_region() then
-    raise("E_STATE", "%s: in the body of a loop or branch it is not possible yet; return the value and print "
-      .. "it outside", who)
-  end
-  local mesh, axes = core.manual()
-  local manual = mesh and axes and #axes > 0
-  local is_tensor = {}
-  for i = 1, args.n do
-    if lib.is_tensor(args[i]) then
-      is_tensor[i] = true
-      args[i] = manual and blocks_of(args[i], mesh, axes) or core.variable(args[i])
-    end
-  end
-  local call = run
-  if manual then
-    local labels = labels_of(mesh, axes)
-    call = function(all)
-      for k, label in ipairs(labels) do
-        local one = table.move(all, 1, all.n, 1, {n = all.n})
-        for i in pairs(is_tensor) do one[i] = ops.at(all[i], k) end
-        run(one, label)
-      end
-    end
-  end
-  local list = core.effects()
-  list[#list + 1] = {run = call, args = args}
-end
-
 --- Calls fn(...) with the values of its tensors: at once, or inside a traced function after each run of it, in the
---- order of the program, on the main thread. Under sharding the tensors are whole; inside shard_map fn is called
+--- order of the program, on the main thread: in a loop for each iteration (of a while_loop the first 64), in a branch
+--- where it is taken. Under sharding the tensors are whole; inside shard_map fn is called
 --- for each device with its blocks. Nothing that fn returns is used.
 ---@param fn function
 function M.debug_callback(fn, ...)
   lib.check_function("debug_callback", fn)
-  note("debug_callback", function(args) fn(table.unpack(args, 1, args.n)) end, table.pack(...))
+  effects.note(function(args) fn(table.unpack(args, 1, args.n)) end, table.pack(...))
 end
 
 -- ---- debug_print ------------------------------------------------------------------------------------
@@ -126,7 +73,7 @@ function M.debug_print(format, ...)
   if wanted ~= args.n then
     raise("E_VALUE", "debug_print: '%s' takes %s, %d given", format, lib.count(wanted, "value"), args.n)
   end
-  note("debug_print", function(values, label)
+  effects.note(function(values, label)
     local devices = options.per_device and not label and shards_of(values) or {}
     for _, device in ipairs(devices) do
       print(("[device %s] %s"):format(device[1], formatted(format, device[2], values.n)))

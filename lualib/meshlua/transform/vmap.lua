@@ -217,11 +217,11 @@ local function spread_effects(at, before, many, same, n)
         args[k], mapped[k] = many[at] or same[at], many[at] and true or nil
       end
     end
-    effects[i] = {args = args, run = function(all)
+    effects[i] = {args = args, run = function(all, label)
       for example = 1, n do
         local one = table.move(all, 1, all.n, 1, {n = all.n})
         for k in pairs(mapped) do one[k] = ops.at(all[k], example) end
-        run(one)
+        run(one, label)
       end
     end}
   end

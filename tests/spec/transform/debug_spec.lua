@@ -151,12 +151,82 @@ describe("debug_print: C7:", function()
     assert.truthy(ml.jit(function(a) return a end)(ml.ones {1}))
   end)
 
-  it("refuses the bodies of loops", function()
-    helper.raises("[E_STATE] debug_print: in the body of a loop or branch it is not possible yet", ml.scan,
-      function(c, v)
-        ml.debug_print("%g", c)
-        return c + v, c
-      end, ml.tensor(0.0), ml.ones {3})
+  it("each iteration of loops, nested and reversed, and the branch that is taken", function()
+    local function f(v)
+      ml.scan(function(c, s)
+        ml.debug_print("row %g", s:sum())
+        ml.cond(s:sum():gt(4), function(r)
+          ml.debug_print("large %d %g", c, r:sum())
+          ml.debug_print("!")
+          return r
+        end, function(r)
+          ml.fori_loop(0, 2, function(i, k)
+            ml.debug_print("small %d", i)
+            return k
+          end, 0)
+          return r
+        end, s)
+        return c + 1
+      end, 0, v, {reverse = true})
+      ml.debug_print("end")
+      return (v * v):sum()
+    end
+    local wanted = {"row 9", "large 0 9", "!", "row 5", "large 1 5", "!", "row 1", "small 0", "small 1",
+      "end"}
+    assert.same(wanted, (printed(f, x)))
+    assert.same(wanted, (printed(ml.jit(f), x)))
+    assert.same(wanted, (printed(ml.jit(ml.grad(f)), x)))
+    assert.same(wanted, (printed(function(v) return ml.jvp(f, {v}, {v}) end, x)))
+    local function twice(v)
+      return ml.scan(function(c, s)
+        ml.debug_print("%g", s)
+        return c
+      end, 0, v, {unroll = 2})
+    end
+    assert.same({"0", "1", "2"}, (printed(twice, ml.arange(3.0))))
+    assert.same({"0", "1", "2", "3"}, (printed(ml.vmap(twice), ml.arange(4.0):reshape(2, 2))))
+  end)
+
+  it("the first iterations of a while_loop, and how many there are more", function()
+    local function count(to)
+      return ml.while_loop(function(n) return n:lt(to) end, function(n)
+        ml.debug_print("n %d of %s", n, "all")
+        return n + 1
+      end, ml.tensor(0))
+    end
+    local lines, n = printed(ml.jit(count), ml.tensor(3))
+    assert.same({"n 0 of all", "n 1 of all", "n 2 of all"}, lines)
+    assert.equal(3, n:item())
+    assert.same({}, (printed(count, ml.tensor(0))))
+    lines = printed(count, ml.tensor(66))
+    assert.equal(65, #lines)
+    assert.equal("(while_loop: 2 more iterations not shown)", lines[65])
+    helper.raises("[E_STATE] while_loop: debug_print in the condition is not possible; print in the body",
+      ml.while_loop, function(k)
+        ml.debug_print("%d", k)
+        return k:lt(2)
+      end, function(k) return k + 1 end, ml.tensor(0))
+  end)
+
+  it("in loops inside shard_map, and around it", function()
+    local function sum(b)
+      ml.debug_print("%g", b:sum())
+      return b * 2
+    end
+    local specs = {mesh = mesh, in_specs = {P("data")}, out_specs = P("data")}
+    local a = ml.arange(8.0)
+    local first = printed(ml.shard_map(sum, specs), a)
+    local second = printed(ml.shard_map(sum, specs), a * 2)
+    local both = table.move(second, 1, 8, 9, table.move(first, 1, 8, 1, {}))
+    assert.same(both, (printed(ml.shard_map(function(b)
+      return ml.fori_loop(0, 2, function(_, c) return sum(c) end, b)
+    end, specs), a)))
+    assert.same(both, (printed(function()
+      return ml.fori_loop(0, 2, function(_, c) return ml.shard_map(sum, specs)(c) end, a)
+    end)))
+    local function branch(b) return ml.cond(b:sum():gt(3), sum, function(c) return c end, b) end
+    helper.raises("[E_STATE] cond: debug_print in a branch inside shard_map is not possible",
+      ml.shard_map(branch, specs), a)
   end)
 
   it("refuses misfits and what is no format", function()
