@@ -298,7 +298,30 @@ step("grad", 2, function(g, program)
   return lines, results
 end)
 
+step("jvp", 2, function(g, program)
+  local from = some(g, program, g.int(1, 2), function(v) return is_float(v.dtype) and count(v.shape) <= 256 end)
+  if #from == 0 then return end
+  local params, tangents = {}, {}
+  for i, v in ipairs(from) do
+    params[i] = like(program, v, false)
+    tangents[i] = g.chance(75) and ("ml.cos(%s)"):format(v.name) or "false"
+  end
+  local inner, lines = inside(program, params), {}
+  inner.forward = true -- a custom_vjp has no tangents
+  local made, out = fill(g, inner, lines, 1, 3), nil
+  for _, v in ipairs(table.move(params, 1, #params, #made + 1, made)) do
+    if is_float(v.dtype) then out = v end
+    if out and g.chance(50) then break end
+  end
+  local result = like(program, out, false)
+  begin(lines, "local _, %s = ml.jvp(function(%s)", result.name, names_of(params))
+  add(lines, "  return ml.tanh(%s)", out.name)
+  add(lines, "end, {%s}, {%s})", names_of(from), table.concat(tangents, ", "))
+  return lines, {result}
+end)
+
 step("custom_vjp", 1, function(g, program)
+  if program.forward then return end
   local from = some(g, program, 1, function(v) return is_float(v.dtype) and count(v.shape) <= 1024 end)
   if #from == 0 then return end
   local p = like(program, from[1], false)

@@ -15,13 +15,13 @@ local M = {}
 
 --- The results of a traced function (variables.run), and their tangents: trees.
 ---@param leaves table its result's, as variables.result_leaves gives them
----@param tangent_of table<Tensor, Tensor> by leaf of the arguments
+---@param tangent_of table<Tensor, Tensor>[] of each argument, by leaf
 local function forward(who, fn, leaves, tangent_of)
   local xs, ts, ys = {}, {}, {}
   for _, place in ipairs(fn.places) do
     for _, leaf in ipairs(place.leaves) do
-      xs[#xs + 1] = place.variable[leaf]
-      ts[#ts + 1] = tangent_of[leaf] or false
+      local t = tangent_of[place.n][leaf]
+      if t then xs[#xs + 1], ts[#ts + 1] = place.variable[leaf], t end
     end
   end
   for i, y in ipairs(leaves) do ys[i] = y.leaf end
@@ -29,19 +29,23 @@ local function forward(who, fn, leaves, tangent_of)
   return trace.refill(who, fn.results[1], now), trace.refill(who, fn.results[1], dys)
 end
 
---- The tangents of lists of arguments, by leaf.
+--- The tangents of lists of arguments, by leaf. A tensor in two arguments is two, a Param one.
 local function tangents_of(who, args, tangents, what)
-  local of, at = {}, {}
+  local all, boxes = {}, {}
   for i = 1, args.n do
+    local of, at = {}, {}
     variables.pair(who, "tangent", args[i], tangents[i], what(i, "primals"), what(i, "tangents"),
       function(leaf, t, path)
-        if of[leaf] and not rawequal(of[leaf], t) then
-          raise("E_GRAD", "%s: %s and %s are two tangents of one leaf", who, at[leaf], path)
+        local known = core.is_box(leaf) and boxes[leaf] or {of[leaf], at[leaf]}
+        if known[1] and not rawequal(known[1], t) then
+          raise("E_GRAD", "%s: %s and %s are two tangents of one leaf", who, known[2], path)
         end
         of[leaf], at[leaf] = t, path
+        if core.is_box(leaf) then boxes[leaf] = {t, path} end
       end)
+    all[i] = of
   end
-  return of
+  return all
 end
 
 --- Numbers among the arguments as tensors.

@@ -114,6 +114,16 @@ describe("jvp", function()
     assert.same({3, 1}, y.b[2]:totable())
   end)
 
+  it("takes one tensor as two arguments, and refuses two tangents of one leaf", function()
+    local _, dy = ml.jvp(function(a, b) return a * b end, {x, x}, {t, t * 2})
+    helper.close((x * t * 3):totable(), dy:totable(), 1e-12)
+    local box = helper.param(x)
+    helper.raises("[E_GRAD] jvp: tangents[1].b and tangents[2] are two tangents of one leaf", ml.jvp,
+      function(a, b) return a.b * b end, {{b = box}, box}, {{b = t}, t * 2})
+    local _, shared = ml.jvp(function(a, b) return a.b * b end, {{b = box}, box}, {false, t})
+    helper.close((x * t * 2):totable(), shared:totable(), 1e-12)
+  end)
+
   it("gives back more with has_aux", function()
     local y, dy, n, text = ml.jvp(function(v) return v * v, v:sum(), "text" end, {x}, {t}, {has_aux = true})
     helper.close((x * x):totable(), y:totable(), 0)
