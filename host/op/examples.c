@@ -31,10 +31,9 @@ static void vjp(Build *b, const VjpArgs *a) {
     if (sum.rank) sum.at[--sum.rank] = 0;
     all = op_reshape(b, all, &sum);
     IndexAttr own = {.axes = {1, {0}}, .size = {1, {((const ExamplesAttr *)a->node->attr)->size}}};
-    own.table.rank = own.ids.rank = op_dims(b, all).rank - 1;
-    for (int d = 0; d < own.table.rank; d++) {
-        own.table.at[d] = d + 1;
-        own.ids.at[d] = -1;
+    for (int d = 0; d + 1 < sum.rank; d++) {
+        dims_push(&own.table, d + 1);
+        dims_push(&own.ids, -1);
     }
     a->din[0] = build_op(b, OP_GATHER, (Val[]){all, a->in[1]}, 2, &own);
 }

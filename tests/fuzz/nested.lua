@@ -299,7 +299,8 @@ step("grad", 2, function(g, program)
 end)
 
 step("jvp", 2, function(g, program)
-  local from = some(g, program, g.int(1, 2), function(v) return is_float(v.dtype) and count(v.shape) <= 256 end)
+  local from = some(g, program, g.int(1, 2),
+    function(v) return is_float(v.dtype) and count(v.shape) <= 256 end)
   if #from == 0 then return end
   local params, tangents = {}, {}
   for i, v in ipairs(from) do

@@ -63,7 +63,7 @@ end
 local function all_of(x, vmap) return core.gather_examples(x, vmap.index, vmap.name, vmap.size) end
 
 --- This example's place along a dim with one for each, which goes away.
-local function own(x, vmap, dim) return op.take(x, vmap.index, {axis = dim, size = vmap.size}) end
+local function own(x, vmap, dim) return ops.take(x, vmap.index, dim) end
 
 --- Dim 1 of x at `dim` of the others; tiled: in front of that dim, as one.
 local function put(x, dim, tiled)
@@ -266,7 +266,7 @@ function M.ppermute(x, axis_name, perm)
     for i = 1, #flat, 2 do from[flat[i + 1] + 1], is[flat[i + 1] + 1] = flat[i], true end
     from, is = own(core.tensor(from, "int32"), vmap, 1), own(core.tensor(is, "bool"), vmap, 1)
     return each("ppermute", x, function(t)
-      return ops.where(is, op.take(all_of(t, vmap), from, {axis = 1, size = n}), ops.zeros_like(t))
+      return ops.where(is, ops.take(all_of(t, vmap), from, 1), ops.zeros_like(t))
     end)
   end
   return each("ppermute", x, function(t) return op.ppermute(t, {axes = axes, pairs = flat}) end)
