@@ -28,6 +28,7 @@ typedef struct Jvp {
     const JvpRange *s;
     Copy c;          /* its map: what stands now for a value */
     CopySpans spans; /* those that are copied */
+    int32_t nvalue;  /* that were there before */
     Val *t;          /* by value: its tangent; 0: zero, or nobody asks */
     bool *live;      /* by value: somebody reads it, */
     bool *wanted;    /* or its tangent */
@@ -504,7 +505,7 @@ static void follow_rule(Jvp *m, const Span *s) {
     }
     Copy c;
     if (copy_begin(&c, b->g, b)) {
-        memcpy(c.map, m->c.map, sizeof *c.map * (size_t)m->c.from->value.n);
+        memcpy(c.map, m->c.map, sizeof *c.map * (size_t)m->nvalue);
         c.region[m->s->region] = b->region;
         for (int i = 0; i < r->nx && !c.b.err; i++)
             if (r->t[i])
@@ -539,8 +540,8 @@ static void walk(Jvp *m) {
 static void forward(Build *b, const JvpRange *s) {
     Graph *g = b->g;
     if (b->err) return;
-    Jvp m = {.b = b, .s = s};
     int32_t nvalue = g->value.n;
+    Jvp m = {.b = b, .s = s, .nvalue = nvalue};
     if (copy_begin(&m.c, g, b)) {
         Arena *arena = &m.c.arena;
         m.t = ARENA_ARRAY(arena, Val, nvalue);
