@@ -179,6 +179,8 @@ typedef enum KOp {
     KI_LOGISTIC,
     KI_ERF,
     KI_ERF_INV,
+    KI_ERFC,
+    KI_LGAMMA, /* log |gamma(a)| */
     KI_SIN,
     KI_COS,
     KI_SQRT,
@@ -208,6 +210,8 @@ typedef enum KOp {
     KI_POW,
     KI_MAX, /* NaN if either is NaN */
     KI_MIN,
+    KI_ATAN2,     /* the angle of the point (b, a); floats only, as the next */
+    KI_POLYGAMMA, /* derivative a + 1 of log gamma at b, for a whole a >= 0 */
     KI_AND,
     KI_OR,
     KI_XOR,

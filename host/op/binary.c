@@ -86,6 +86,16 @@ static void vjp_pow(Build *b, const VjpArgs *a) {
         a->din[1] = MUL(CT, MUL(op1(b, OP_LOG, base), a->out[0]));
     }
 }
+/* Of the angle at (Y, X): (Y, -X) / (X^2 + Y^2). */
+static void vjp_atan2(Build *b, const VjpArgs *a) {
+    Val square = op2(b, OP_ADD, op1(b, OP_SQUARE, X), op1(b, OP_SQUARE, Y));
+    if (WANT(0)) a->din[0] = MUL(CT, DIV(Y, square));
+    if (WANT(1)) a->din[1] = NEG(MUL(CT, DIV(X, square)));
+}
+/* The order is a whole number: it has no derivative. */
+static void vjp_polygamma(Build *b, const VjpArgs *a) {
+    if (WANT(1)) a->din[1] = MUL(CT, op2(b, OP_POLYGAMMA, op2(b, OP_ADD, X, K(1)), Y));
+}
 /* The larger operand gets the cotangent, equal ones half each. */
 static void vjp_extremum(Build *b, const VjpArgs *a) {
     Val half = op_const_like(b, CT, 0.5), one = op_const_like(b, CT, 1),
@@ -203,19 +213,23 @@ COMPARE(ge, false, true, true)
 #define EW_NOGRAD      .flags = OPF_ELEMENTWISE | OPF_NO_GRAD
 #define EW_NOGRAD_COMM .flags = OPF_ELEMENTWISE | OPF_NO_GRAD | OPF_COMMUTES
 
-ROW(ADD, "add", "x + y", PROMOTE_ALL, shape_number, vjp_add,
+ROW(ADD, "add", "x + y; of bool: or", PROMOTE_ALL, shape_number, vjp_add,
     .flags = OPF_ELEMENTWISE | OPF_COMMUTES | OPF_JOINT | OPF_ADDITION, .linear = 3,
-    .fold = fold_add, .instr = KI_ADD);
+    .fold = fold_add, .instr = KI_ADD, .of_bool = OP_BITOR);
 ROW(SUB, "sub", "x - y", PROMOTE_ALL, shape_number, vjp_sub, .flags = OPF_ELEMENTWISE | OPF_JOINT,
     .linear = 3, .fold = fold_sub, .instr = KI_SUB);
-ROW(MUL, "mul", "x * y", PROMOTE_ALL, shape_number, vjp_mul, EW_COMM, .linear = 3, .fold = fold_mul,
-    .instr = KI_MUL);
+ROW(MUL, "mul", "x * y; of bool: and", PROMOTE_ALL, shape_number, vjp_mul, EW_COMM, .linear = 3,
+    .fold = fold_mul, .instr = KI_MUL, .of_bool = OP_BITAND);
 ROW(DIV, "div", "x / y; integers become float32", PROMOTE_FLOAT, shape_number, vjp_div, EW,
     .work = 4, .linear = 1, .fold = fold_div, .instr = KI_DIV);
-ROW(REM, "rem", "remainder, with the sign of x; integers by 0: x", PROMOTE_ALL, shape_number,
+ROW(REM, "rem", "remainder, with the sign of x; integers by 0: x", PROMOTE_NUMBER, shape_number,
     vjp_rem, EW, .work = 30, .instr = KI_REM);
-ROW(POW, "pow", "x to the y", PROMOTE_ALL, shape_number, vjp_pow, EW, .work = 30, .fold = fold_pow,
-    .instr = KI_POW);
+ROW(POW, "pow", "x to the y", PROMOTE_NUMBER, shape_number, vjp_pow, EW, .work = 30,
+    .fold = fold_pow, .instr = KI_POW);
+ROW(ATAN2, "atan2", "atan(x / y) in the quadrant of (y, x)", PROMOTE_FLOAT, shape_number, vjp_atan2,
+    EW, .work = 20, .instr = KI_ATAN2);
+ROW(POLYGAMMA, "polygamma", "derivative x + 1 of lgamma at y, for a whole x >= 0", PROMOTE_FLOAT,
+    shape_number, vjp_polygamma, EW, .work = 200, .instr = KI_POLYGAMMA);
 ROW(MAXIMUM, "maximum", "the larger; NaN if either is; equal ones share the gradient", PROMOTE_ALL,
     shape_any, vjp_extremum, EW_COMM, .instr = KI_MAX);
 ROW(MINIMUM, "minimum", "the smaller; NaN if either is; equal ones share the gradient", PROMOTE_ALL,
@@ -298,11 +312,11 @@ static void emit_floor_divide(Emit *e, const Node *n, const Type *const *in,
     program_set(e, n->out, q);
 }
 
-ROW(MOD, "mod", "remainder, with the sign of y; integers by 0: 0", PROMOTE_ALL, shape_number,
+ROW(MOD, "mod", "remainder, with the sign of y; integers by 0: 0", PROMOTE_NUMBER, shape_number,
     vjp_mod, EW, .emit = emit_mod);
 ROW(FLOOR_DIVIDE, "floor_divide",
     "the largest whole number <= x / y; integers by 0: -2, 0 by 0 -1, without sign the largest",
-    PROMOTE_ALL, shape_number, NULL, EW_NOGRAD, .emit = emit_floor_divide);
+    PROMOTE_NUMBER, shape_number, NULL, EW_NOGRAD, .emit = emit_floor_divide);
 
 /* ---- where ---- */
 static Err shape_where(const OpArgs *a, OutType *out, int *nout) {

@@ -47,10 +47,13 @@ VJP(log, DIV(CT, X))
 VJP(log1p, DIV(CT, ADD(X, K(1))))
 VJP(tanh, MUL(CT, SUB(K(1), op1(b, OP_SQUARE, Y))))
 VJP(sigmoid, MUL(CT, MUL(Y, SUB(K(1), Y))))
-static void vjp_erf(Build *b, const VjpArgs *a) {
+static Val erf_slope(Build *b, const VjpArgs *a, double factor) {
     Val slope = op1(b, OP_EXP, op1(b, OP_NEG, op1(b, OP_SQUARE, X)));
-    a->din[0] = MUL(CT, MUL(K(M_2_SQRTPI), slope));
+    return MUL(CT, MUL(K(factor), slope));
 }
+VJP(erf, erf_slope(b, a, M_2_SQRTPI))
+VJP(erfc, erf_slope(b, a, -M_2_SQRTPI))
+VJP(lgamma, MUL(CT, op2(b, OP_POLYGAMMA, K(0), X)))
 VJP(erf_inv, MUL(CT, MUL(K(1 / M_2_SQRTPI), op1(b, OP_EXP, op1(b, OP_SQUARE, Y)))))
 VJP(sin, MUL(CT, op1(b, OP_COS, X)))
 VJP(cos, op1(b, OP_NEG, MUL(CT, op1(b, OP_SIN, X))))
@@ -105,12 +108,16 @@ ROW(SIGMOID, "sigmoid", "1 / (1 + exp(-x))", KI_LOGISTIC, PROMOTE_FLOAT, shape_f
 ROW(ERF, "erf", "error function", KI_ERF, PROMOTE_FLOAT, shape_float, vjp_erf, EW, .work = 15);
 ROW(ERF_INV, "erf_inv", "inverse of erf on (-1, 1)", KI_ERF_INV, PROMOTE_FLOAT, shape_float,
     vjp_erf_inv, EW, .work = 20);
+ROW(ERFC, "erfc", "1 - erf(x), also where that is small", KI_ERFC, PROMOTE_FLOAT, shape_float,
+    vjp_erfc, EW, .work = 20);
+ROW(LGAMMA, "lgamma", "log of the absolute value of the gamma function", KI_LGAMMA, PROMOTE_FLOAT,
+    shape_float, vjp_lgamma, EW, .work = 60);
 ROW(SIN, "sin", "sine of radians", KI_SIN, PROMOTE_FLOAT, shape_float, vjp_sin, EW, .work = 15);
 ROW(COS, "cos", "cosine of radians", KI_COS, PROMOTE_FLOAT, shape_float, vjp_cos, EW, .work = 15);
 ROW(SQRT, "sqrt", "square root", KI_SQRT, PROMOTE_FLOAT, shape_float, vjp_sqrt, EW, .work = 4,
     .fold = fold_sqrt);
 ROW(RSQRT, "rsqrt", "1 / sqrt(x)", KI_RSQRT, PROMOTE_FLOAT, shape_float, vjp_rsqrt, EW, .work = 6);
-ROW(SQUARE, "square", "x * x", KI_SQUARE, PROMOTE_ALL, shape_number, vjp_square, EW);
+ROW(SQUARE, "square", "x * x", KI_SQUARE, PROMOTE_NUMBER, shape_number, vjp_square, EW);
 ROW(FLOOR, "floor", "largest integer <= x", KI_FLOOR, PROMOTE_FLOAT, shape_float, NULL, EW_NOGRAD);
 ROW(CEIL, "ceil", "smallest integer >= x", KI_CEIL, PROMOTE_FLOAT, shape_float, NULL, EW_NOGRAD);
 ROW(ROUND, "round", "nearest integer, ties to even", KI_ROUND, PROMOTE_FLOAT, shape_float, NULL,

@@ -98,6 +98,38 @@
 FLOAT(f32, float, k_fma)
 FLOAT(f64, double, fma)
 
+/* lgamma itself writes to a variable that all threads share. */
+static double lgamma_of(double x) {
+    int sign;
+    return lgamma_r(x, &sign);
+}
+
+/* Derivative n + 1 of log gamma at x > 0, for a whole n: -(-1)^n n! times the sum of
+ * 1 / (x + k)^(n + 1) over all k >= 0; term by term up to where Euler's and Maclaurin's formula is
+ * exact. */
+static double polygamma_right(double n, double x) {
+    const double c[] = {1.0 / 12,           -1.0 / 720,     1.0 / 30240,
+                        -1.0 / 1209600,     1.0 / 47900160, -691.0 / 1.307674368e12,
+                        1.0 / 74724249600.0};
+    double s = n + 1, sum = 0, end = n < 100 ? 16 + n : 116;
+    for (; x < end; x += 1) sum += pow(x, -s);
+    double p = pow(x, -n), t = p / (x * x) * s;
+    sum += (n == 0 ? -log(x) : p / n) + p / (2 * x);
+    for (int k = 0; k < 7; k++) {
+        sum += c[k] * t;
+        t *= (s + 2 * k + 1) * (s + 2 * k + 2) / (x * x);
+    }
+    return (fmod(n, 2) == 0 ? -1 : 1) * tgamma(s) * sum;
+}
+/* Left of 0 by the function's values at x - floor(x), and at the mirror images of both. */
+static double polygamma_of(double n, double x) {
+    if (!(n >= 0) || n != floor(n)) return NAN;
+    if (!(x <= 0)) return polygamma_right(n, x);
+    double f = x - floor(x), sign = fmod(n, 2) == 0 ? 1 : -1;
+    if (x == floor(x)) return sign < 0 ? INFINITY : NAN;
+    return polygamma_right(n, f) + sign * (polygamma_right(n, 1 - x) - polygamma_right(n, 1 - f));
+}
+
 UNARY(abs_f32, float, float, vm_abs(x))
 UNARY(exp_f32, float, float, vm_exp(x))
 UNARY(log_f32, float, float, vm_log(x))
@@ -107,6 +139,8 @@ UNARY(tanh_f32, float, float, vm_tanh(x))
 UNARY(logistic_f32, float, float, vm_logistic(x))
 UNARY(erf_f32, float, float, vm_erf(x))
 UNARY(erf_inv_f32, float, float, vm_erf_inv(x))
+UNARY(erfc_f32, float, float, vm_erfc(x))
+UNARY_SCALAR(lgamma_f32, float, float, (float)lgamma_of((double)x))
 UNARY(sqrt_f32, float, float, sqrtf(x))
 UNARY(rsqrt_f32, float, float, 1.0f / sqrtf(x))
 UNARY(floor_f32, float, float, vm_floor(x))
@@ -119,6 +153,8 @@ UNARY(round_e4m3, float, float, k_from_e4m3(k_to_e4m3(x)))
 UNARY(round_e5m2, float, float, k_from_e5m2(k_to_e5m2(x)))
 BINARY_SCALAR(rem_f32, float, float, fmodf(x, y)) /* exact, so the library's is as good as any */
 BINARY(pow_f32, float, float, vm_pow(x, y))
+BINARY(atan2_f32, float, float, vm_atan2(x, y))
+BINARY_SCALAR(polygamma_f32, float, float, (float)polygamma_of((double)x, (double)y))
 
 /* sin and cos: tiles without a large argument are straight-line code. */
 #define TRIG(name, shift)                                                                          \
@@ -161,6 +197,8 @@ UNARY_SCALAR(tanh_f64, double, double, tanh(x))
 UNARY_SCALAR(logistic_f64, double, double, 1.0 / (1.0 + exp(-x)))
 UNARY_SCALAR(erf_f64, double, double, erf(x))
 UNARY_SCALAR(erf_inv_f64, double, double, erf_inv_f64_(x))
+UNARY_SCALAR(erfc_f64, double, double, erfc(x))
+UNARY_SCALAR(lgamma_f64, double, double, lgamma_of(x))
 UNARY_SCALAR(sin_f64, double, double, sin(x))
 UNARY_SCALAR(cos_f64, double, double, cos(x))
 UNARY(sqrt_f64, double, double, sqrt(x))
@@ -171,6 +209,8 @@ UNARY(round_f64, double, double, rint(x))
 UNARY(is_finite_f64, double, int32_t, fabs(x) < (double)INFINITY)
 BINARY_SCALAR(rem_f64, double, double, fmod(x, y))
 BINARY_SCALAR(pow_f64, double, double, pow(x, y))
+BINARY_SCALAR(atan2_f64, double, double, atan2(x, y))
+BINARY_SCALAR(polygamma_f64, double, double, polygamma_of(x, y))
 
 /* ---- integers: arithmetic wraps, so it is done unsigned ------------------------------------- */
 /* base^e wrapped; for e < 0 the integer part of the quotient 1 / base^-e, all ones for base 0 */
@@ -319,6 +359,8 @@ static KInstrFn *const table[KI_COUNT][KT_COUNT] = {
     [KI_LOGISTIC] = BOTH(logistic),
     [KI_ERF] = BOTH(erf),
     [KI_ERF_INV] = BOTH(erf_inv),
+    [KI_ERFC] = BOTH(erfc),
+    [KI_LGAMMA] = BOTH(lgamma),
     [KI_SIN] = BOTH(sin),
     [KI_COS] = BOTH(cos),
     [KI_SQRT] = BOTH(sqrt),
@@ -342,6 +384,8 @@ static KInstrFn *const table[KI_COUNT][KT_COUNT] = {
     [KI_POW] = ORDERED(pow),
     [KI_MAX] = ORDERED(max),
     [KI_MIN] = ORDERED(min),
+    [KI_ATAN2] = BOTH(atan2),
+    [KI_POLYGAMMA] = BOTH(polygamma),
     [KI_AND] = INTS(and),
     [KI_OR] = INTS(or),
     [KI_XOR] = INTS(xor),

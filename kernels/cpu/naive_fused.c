@@ -47,6 +47,16 @@ static double erf_inverse(double y) {
     return copysign(a < 1e-8 ? a * 0.886226925452758 : lo, y);
 }
 
+/* Terms of 1 / (x + k)^(n + 1) up to where the rest is a smooth sum (Euler and Maclaurin). */
+static double polygamma(double n, double x) {
+    double sum = 0, s = n + 1;
+    if (x <= 0 && x == floor(x)) return fmod(n, 2) ? INFINITY : NAN;
+    for (; x < 300; x++) sum += pow(x, -s);
+    sum += (n ? pow(x, -n) / n : -log(x)) + pow(x, -s) / 2 + s * pow(x, -s - 1) / 12;
+    sum -= s * (s + 1) * (s + 2) * pow(x, -s - 3) / 720;
+    return (fmod(n, 2) ? 1 : -1) * tgamma(s) * sum;
+}
+
 static double unary_float(KOp op, double x) {
     switch (op) {
     case KI_NEG: return -x;
@@ -60,6 +70,8 @@ static double unary_float(KOp op, double x) {
     case KI_LOGISTIC: return 1 / (1 + exp(-x));
     case KI_ERF: return erf(x);
     case KI_ERF_INV: return erf_inverse(x);
+    case KI_ERFC: return erfc(x);
+    case KI_LGAMMA: return lgamma(x);
     case KI_SIN: return sin(x);
     case KI_COS: return cos(x);
     case KI_SQRT: return sqrt(x);
@@ -84,6 +96,8 @@ static double binary_float(KOp op, double x, double y) {
     case KI_DIV: return x / y;
     case KI_REM: return fmod(x, y);
     case KI_POW: return pow(x, y);
+    case KI_ATAN2: return atan2(x, y);
+    case KI_POLYGAMMA: return polygamma(x, y);
     case KI_MAX: return x != x || y != y ? NAN : x > y ? x : y;
     case KI_MIN: return x != x || y != y ? NAN : x < y ? x : y;
     default: abort();

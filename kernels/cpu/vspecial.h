@@ -1,20 +1,28 @@
-/* vspecial.h - erf, its inverse, sin and cos in float32, written like vmath.h.
+/* vspecial.h - erf, its inverse, erfc, atan2, sin and cos in float32, written like vmath.h.
  *
- * Errors in ulp (test_vmath.c): erf 2.5, sin and cos 1.6 for every finite x. */
+ * Errors in ulp (test_vmath.c): erf 2.5, erfc 3.2, atan2 1.5, sin and cos 1.6 for every finite x.
+ */
 #ifndef MESHLUA_CPU_VSPECIAL_H
 #define MESHLUA_CPU_VSPECIAL_H
 
 #include "vmath.h"
+#include "vpow.h"
 
-K_INLINE float vm_erf(float x) {
-    float a = vm_abs(x), z = x * x;
-    float s = 0x1.496a32p-14f; /* erf(x) / x on [0, 1], in x^2 */
+/* On [-1, 1]. */
+K_INLINE float vm_erf_near(float x) {
+    float z = x * x;
+    float s = 0x1.496a32p-14f; /* erf(x) / x, in x^2 */
     s = k_fma(s, z, -0x1.a3f7p-11f);
     s = k_fma(s, z, 0x1.5405b2p-8f);
     s = k_fma(s, z, -0x1.b7f90ep-6f);
     s = k_fma(s, z, 0x1.ce2cf8p-4f);
     s = k_fma(s, z, -0x1.81273ep-2f);
     s = k_fma(s, z, 0x1.20dd74p+0f);
+    return x * s;
+}
+
+K_INLINE float vm_erf(float x) {
+    float a = vm_abs(x);
     float b = a > 4.0f ? 4.0f : a;
     float l = 0x1.8cb178p-13f; /* log(1 - erf(x)) on [0.97, 4] */
     l = k_fma(l, b, -0x1.8611d8p-9f);
@@ -24,7 +32,46 @@ K_INLINE float vm_erf(float x) {
     l = k_fma(l, b, -0x1.209562p+0f);
     l = k_fma(l, b, -0x1.3344f4p-12f);
     float r = 1.0f - vm_exp(l);
-    return a < 1.0f ? x * s : vm_copysign(r, x);
+    return a < 1.0f ? vm_erf_near(x) : vm_copysign(r, x);
+}
+
+/* e^(-x^2) in double, times a polynomial in (x - 2) / (x + 2) over 1 + 2 x. */
+K_INLINE float vm_erfc(float x) {
+    float a = vm_clamp(vm_abs(x), 0.0f, 11.0f), q = (a - 2.0f) / (a + 2.0f);
+    float p = -0x1.99a934p-12f;
+    p = k_fma(p, q, -0x1.3e0f94p-10f);
+    p = k_fma(p, q, 0x1.57ae6ap-10f);
+    p = k_fma(p, q, 0x1.1a612ap-7f);
+    p = k_fma(p, q, -0x1.082c76p-7f);
+    p = k_fma(p, q, -0x1.bc02a2p-5f);
+    p = k_fma(p, q, 0x1.4ffc9ap-3f);
+    p = k_fma(p, q, -0x1.540876p-3f);
+    p = k_fma(p, q, -0x1.7bf62p-4f);
+    p = k_fma(p, q, 0x1.46e80ep+0f);
+    double e = vm_exp2_d((double)a * (double)a * -0x1.71547652b82fep+0);
+    float r = (float)(e * (double)(p / k_fma(2.0f, a, 1.0f)));
+    r = x < 0.0f ? 2.0f - r : r;
+    return a < 0.5f ? 1.0f - vm_erf_near(x) : r;
+}
+
+/* The angle of the point (x, y). */
+K_INLINE float vm_atan2(float y, float x) {
+    float a = vm_abs(x), b = vm_abs(y), large = a > b ? a : b, small = a > b ? b : a;
+    float t = small / large;
+    t = small == large ? 1.0f : t; /* infinities */
+    t = large == 0.0f ? 0.0f : t;
+    float z = t * t, p = 0x1.7ed09ep-9f; /* (atan(t) - t) / t^3 on [0, 1], in t^2 */
+    p = k_fma(p, z, -0x1.0c2b4cp-6f);
+    p = k_fma(p, z, 0x1.61fd38p-5f);
+    p = k_fma(p, z, -0x1.355672p-4f);
+    p = k_fma(p, z, 0x1.b4e10cp-4f);
+    p = k_fma(p, z, -0x1.230ad8p-3f);
+    p = k_fma(p, z, 0x1.9978f4p-3f);
+    p = k_fma(p, z, -0x1.5554dcp-2f);
+    float r = k_fma(t * z, p, t);
+    r = b > a ? (0x1.921fb6p+0f - r) - 0x1.777a5cp-25f : r;           /* pi / 2 in two parts */
+    r = k_bits(x) >> 31 ? (0x1.921fb6p+1f - r) - 0x1.777a5cp-24f : r; /* pi */
+    return x != x || y != y ? NAN : vm_copysign(r, y);
 }
 
 /* log(1 - t) for 0 <= t < 1 by the two approximations of the Cephes library (Moshier) that XLA

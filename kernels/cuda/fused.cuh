@@ -281,4 +281,30 @@ DEVICE double erf_inv(double x) {
     return x < 0 ? -r : r;
 }
 
+/* Derivative n + 1 of log gamma at x > 0, for a whole n: -(-1)^n n! times the sum of
+ * 1 / (x + k)^(n + 1) over all k >= 0; term by term up to where Euler's and Maclaurin's formula is
+ * exact. */
+DEVICE double polygamma_right(double n, double x) {
+    const double c[] = {1.0 / 12,           -1.0 / 720,     1.0 / 30240,
+                        -1.0 / 1209600,     1.0 / 47900160, -691.0 / 1.307674368e12,
+                        1.0 / 74724249600.0};
+    double s = n + 1, sum = 0, end = n < 100 ? 16 + n : 116;
+    for (; x < end; x += 1) sum += pow(x, -s);
+    double p = pow(x, -n), t = p / (x * x) * s;
+    sum += (n == 0 ? -log(x) : p / n) + p / (2 * x);
+    for (int k = 0; k < 7; k++) {
+        sum += c[k] * t;
+        t *= (s + 2 * k + 1) * (s + 2 * k + 2) / (x * x);
+    }
+    return (fmod(n, 2) == 0 ? -1 : 1) * tgamma(s) * sum;
+}
+/* Left of 0 by the function's values at x - floor(x), and at the mirror images of both. */
+DEVICE double polygamma(double n, double x) {
+    if (!(n >= 0) || n != floor(n)) return (double)not_a_number();
+    if (!(x <= 0)) return polygamma_right(n, x);
+    double f = x - floor(x), sign = fmod(n, 2) == 0 ? 1 : -1;
+    if (x == floor(x)) return sign < 0 ? (double)infinity() : (double)not_a_number();
+    return polygamma_right(n, f) + sign * (polygamma_right(n, 1 - x) - polygamma_right(n, 1 - f));
+}
+
 #endif

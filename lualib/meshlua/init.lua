@@ -85,7 +85,7 @@ end, lazy = {modules, functions}})
 local methods, box_methods = core.methods "meshlua.Tensor", core.methods "meshlua.Param"
 local not_methods = {tensor = true, concat = true, stack = true, where = true, full = true,
   zeros = true, ones = true, iota = true, arange = true, linspace = true, eye = true, scatter_add = true,
-  einsum = true, meshgrid = true, logspace = true, lexsort = true}
+  einsum = true, meshgrid = true, logspace = true, lexsort = true, polygamma = true}
 for name, fn in pairs(ops) do
   if not not_methods[name] then methods[name] = fn end
 end

@@ -25,10 +25,11 @@ add("reductions of what is not NaN, and medians", function(x, v)
 end)
 add("functions of each element", function(_, v)
   return v:exp2(), v:log2(), v:log10(), v:logit(), v:tan(), v:sinh(), v:cosh(), v:isnan(), v:isinf(),
-    v:trunc(), v:nan_to_num()
+    v:trunc(), v:nan_to_num(), v:asin(), v:acos(), v:atan(), v:asinh(), v:acosh(), v:atanh(), v:erfc(),
+    v:lgamma(), v:digamma(), ml.polygamma(1, v)
 end)
 add("functions of two elements", function(_, v)
-  return v:hypot(v), v:logaddexp(v), v:xlogy(v), v:fmod(2.0), v:isclose(v), v:allclose(v)
+  return v:hypot(v), v:logaddexp(v), v:xlogy(v), v:fmod(2.0), v:atan2(2.0), v:isclose(v), v:allclose(v)
 end)
 add("elements in other places", function(x, v)
   return x:tile(2), v:repeat_interleave {1, 0, 2}, x:roll(1, 2), x:moveaxis(1, 2), x:tril(), x:triu(),

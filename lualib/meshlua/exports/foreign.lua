@@ -26,7 +26,9 @@ local tensor = {
   view = "x:reshape(2, -1)", view_as = "x:reshape(y.shape)", where = "ml.where(condition, x, y)",
   zero_ = "ml.zeros_like(x)", add_ = "x = x + y", mul_ = "x = x * y", sub_ = "x = x - y",
   argpartition = "x:top_k(k)", topk = "x:top_k(k)", amax = "x:max(axis)", amin = "x:min(axis)",
-  len = "#x, or x.shape[1]", item_ = "x:item()", bool = "x:astype \"bool\"",
+  arcsin = "x:asin()", arccos = "x:acos()", arctan = "x:atan()", arctan2 = "x:atan2(y)", arcsinh = "x:asinh()",
+  arccosh = "x:acosh()", arctanh = "x:atanh()", erfinv = "x:erf_inv()", gammaln = "x:lgamma()",
+  psi = "x:digamma()", len = "#x, or x.shape[1]", item_ = "x:item()", bool = "x:astype \"bool\"",
   bfloat16 = "x:astype \"bfloat16\"",
 }
 
@@ -59,6 +61,9 @@ local functions = {
   restore = "ml.load(file, {into = tree})", load_safetensors = "ml.load \"x.safetensors\"",
   save_safetensors = "ml.save(\"x.safetensors\", tree)", load_gguf = "ml.load \"x.gguf\"",
   scalar = "ml.tensor(1.0)", shape = "x.shape", size = "x.size", dtype = "x.dtype",
+  arcsin = "ml.asin(x)", arccos = "ml.acos(x)", arctan = "ml.atan(x)", arctan2 = "ml.atan2(x, y)",
+  arcsinh = "ml.asinh(x)", arccosh = "ml.acosh(x)", arctanh = "ml.atanh(x)", erfinv = "ml.erf_inv(x)",
+  gammaln = "ml.lgamma(x)", psi = "ml.digamma(x)", special = "its functions stand in ml",
   stop_grad = "ml.stop_gradient(x)", subtract = "x - y", multiply = "x * y", divide = "x / y",
   tree_map = "ml.tree.map(fn, tree)", unsqueeze = "ml.expand_dims(x, axis)", value_and_gradient =
   "ml.value_and_grad(fn)", view = "ml.reshape(x, 2, -1)", with_sharding_constraint = "ml.constrain(x, spec)",
@@ -146,8 +151,7 @@ end
 return {of_error = of_error, Tensor = tensor, Param = tensor, [""] = functions, ["nn."] = nn,
   ["optim."] = optim,
   Optimizer = optimizer, module = model,
-  ["random."] = {PRNGKey = "random.key(seed)", seed = "random.key(seed)", choice = "random.categorical",
-    shuffle = "random.permutation(key, x)", rand = "random.uniform(key, shape)", randn =
+  ["random."] = {PRNGKey = "random.key(seed)", seed = "random.key(seed)", shuffle = "random.permutation(key, x)", rand = "random.uniform(key, shape)", randn =
     "random.normal(key, shape)"},
   jit = {lower_ = "step:lower(...)", clear_cache = "a step keeps 4096 traces and begins anew by itself"},
   Mesh = {axis_size = "mesh.shape[axis]", ndim = "#mesh.axis_names", shape_tuple = "mesh.axis_sizes"},

@@ -25,6 +25,8 @@ meshgrid(list: Tensor[], indexing: "xy"|"ij"?) -> Tensor[]
   The coordinates of a grid, a tensor for each of the vectors; "xy" (default) has the first along dim 2.
 ones(shape: shape, ...: integer|dtype, {dtype: dtype}) -> Tensor
   Ones: ones({2, 3}, dtype), or ones(2, 3, dtype); default float32.
+polygamma(n: Tensor|integer, x: Tensor) -> Tensor
+  The n-th derivative of digamma at x; NaN for an n that is no whole number from 0.
 scatter_add(ids: Tensor, updates: Tensor, size: integer, axis: integer?,
     mode: "error"|"fill"|"drop"|"clip"|"wrap"?) -> Tensor
   A table of `size` rows of zeros along an axis (default 1), with the updates added to rows `ids`

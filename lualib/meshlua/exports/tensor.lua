@@ -4,6 +4,10 @@
 return [[
 abs(x: Tensor) -> Tensor
   The absolute value.
+acos(x: Tensor|number) -> Tensor
+  The inverse of cos, in [0, pi].
+acosh(x: Tensor|number) -> Tensor
+  The inverse of cosh, from 0 on.
 add(x: Tensor|number, y: Tensor|number) -> Tensor
   x + y.
 all(x: Tensor, axes: axes?, keepdims: boolean?) -> Tensor
@@ -22,12 +26,22 @@ argsort(x: Tensor, axis: integer?, descending: boolean?) -> Tensor
 array_split(x: Tensor, n: integers, axis: integer?) -> Tensor[]
   x cut along an axis (default 1) into n parts whose sizes differ by 1 at most, or as split does by a
   list.
+asin(x: Tensor|number) -> Tensor
+  The inverse of sin, in [-pi/2, pi/2].
+asinh(x: Tensor|number) -> Tensor
+  The inverse of sinh.
 astype(x: Tensor, dtype: dtype) -> Tensor
   x as another dtype; floats become integers by cutting toward zero.
 at(x: Tensor, ...: integer|table|Tensor|false) -> Tensor|At
   x at position i (1-based) of its first dim, which is dropped; more positions go on with the next. By
   tensors of ids (0-based; false: a whole dim), or a mask: what x:at(ids):get(), :set(u), :add(u), :mul(u),
   :max(u) and :min(u) read or change.
+atan(x: Tensor|number) -> Tensor
+  The inverse of tan, in (-pi/2, pi/2).
+atan2(x: Tensor|number, y: Tensor|number) -> Tensor
+  The angle of the point that is y along and x up: atan(x / y) in all four quadrants.
+atanh(x: Tensor|number) -> Tensor
+  The inverse of tanh.
 bincount(x: Tensor, weights: Tensor?, minlength: integer?, length: integer?) -> Tensor
   How often each of 0, 1, ... stands in x, or the sum of its weights; `length`: how many are counted
   (default up to the largest, at least minlength).
@@ -72,6 +86,8 @@ diagonal(x: Tensor, offset: integer?, axis1: integer?, axis2: integer?) -> Tenso
   one.
 diff(x: Tensor, n: integer?, axis: integer?, prepend: Tensor?, append: Tensor?) -> Tensor
   The differences of neighbours along an axis (default last), taken n times (default 1).
+digamma(x: Tensor|number) -> Tensor
+  The derivative of lgamma.
 div(x: Tensor|number, y: Tensor|number) -> Tensor
   x / y: a float.
 dot(x: Tensor, y: Tensor, {preferred_element_type: dtype}) -> Tensor
@@ -87,6 +103,8 @@ erf(x: Tensor) -> Tensor
   The error function.
 erf_inv(x: Tensor) -> Tensor
   The inverse of the error function.
+erfc(x: Tensor) -> Tensor
+  1 - erf(x), also where that is small.
 exp(x: Tensor) -> Tensor
   e^x.
 exp2(x: Tensor|number) -> Tensor
@@ -130,6 +148,8 @@ kron(x: Tensor, y: Tensor) -> Tensor
   Kronecker's product: each element of x times all of y, in its place.
 le(x: Tensor|number, y: Tensor|number) -> Tensor
   x <= y: bool.
+lgamma(x: Tensor) -> Tensor
+  The logarithm of the absolute value of the gamma function.
 log(x: Tensor) -> Tensor
   The natural logarithm.
 log10(x: Tensor|number) -> Tensor

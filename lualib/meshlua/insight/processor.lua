@@ -14,7 +14,7 @@ local SENT = {6e10, 2.5e10, 2.5e10}
 local CALL, FUNCTION, PLACE = 1e-6, 2.5e-10, 1.2e-9
 local SLOW = {exp = FUNCTION, expm1 = FUNCTION, log = FUNCTION, log1p = FUNCTION, tanh = FUNCTION,
   sigmoid = FUNCTION, erf = FUNCTION, erf_inv = FUNCTION, sin = FUNCTION, cos = FUNCTION, pow = FUNCTION,
-  iota = PLACE}
+  erfc = FUNCTION, atan2 = FUNCTION, lgamma = 20 * FUNCTION, polygamma = 400 * FUNCTION, iota = PLACE}
 
 --- Do fake devices of kind cpu stand for this process's own, which `plan` does not run on?
 M.stand_in = false

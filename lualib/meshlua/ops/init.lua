@@ -16,7 +16,8 @@ end
 -- What is made of others is loaded when it is first called: starting should not wait for it.
 for part, names in pairs {
   einsum = {"dot", "einsum", "kron", "outer", "tensordot"},
-  math = {"allclose", "cosh", "exp2", "fmod", "hypot", "isclose", "isinf", "isnan", "log10", "log2",
+  math = {"acos", "acosh", "allclose", "asin", "asinh", "atan", "atanh", "cosh", "digamma", "exp2", "fmod",
+    "hypot", "isclose", "isinf", "isnan", "log10", "log2",
     "logaddexp", "logit", "nan_to_num", "sinh", "tan", "trunc", "xlogy"},
   matrix = {"diag", "diagonal", "trace", "tril", "triu"},
   order = {"compress", "lexsort", "nonzero", "searchsorted", "unique"},

@@ -141,9 +141,43 @@ M.hypot = of_two("hypot", function(x, y)
   return op.where(op.bitor(op.eq(x, HUGE), op.eq(y, HUGE)), HUGE, length)
 end)
 
+--- The derivative of lgamma.
+M.digamma = of_one("digamma", function(x) return op.polygamma(0, x) end)
+
 -- ---- trigonometric and hyperbolic -------------------------------------------------------------------------------
 
 M.tan = of_one("tan", function(x) return op.div(op.sin(x), op.cos(x)) end)
+
+--- sqrt(1 - x^2): of two roots, as the derivative of a product under one would be 0 times infinity at -1 and 1.
+local function other_leg(x) return op.mul(op.sqrt(op.sub(1.0, x)), op.sqrt(op.add(1.0, x))) end
+
+M.asin = of_one("asin", function(x) return op.atan2(x, other_leg(x)) end)
+M.acos = of_one("acos", function(x) return op.atan2(other_leg(x), x) end)
+M.atan = of_one("atan", function(x) return op.atan2(x, 1.0) end)
+
+local function atanh(x) return op.mul(op.sub(op.log1p(x), op.log1p(op.neg(x))), 0.5) end
+
+M.atanh = of_one("atanh", atanh)
+
+local LARGE <const> = 1e9 -- where 1 is nothing beside the square
+
+local function log_twice(x) return op.add(op.log(x), math.log(2)) end
+
+M.acosh = of_one("acosh", function(x)
+  local is_large = op.gt(x, LARGE)
+  local t = op.sub(op.where(is_large, 2.0, x), 1.0)
+  local near = op.log1p(op.add(t, op.mul(op.sqrt(t), op.sqrt(op.add(t, 2.0)))))
+  return op.where(is_large, log_twice(op.where(is_large, x, 1.0)), near)
+end)
+
+M.asinh = of_one("asinh", function(x)
+  local a = op.abs(x)
+  local is_small, is_large = op.lt(a, 0.5), op.gt(a, LARGE)
+  local s, b = op.where(is_small, x, 0.0), op.where(op.bitor(is_small, is_large), 1.0, a)
+  local middle = op.log(op.add(b, op.sqrt(op.add(op.square(b), 1.0))))
+  local far = op.where(is_large, log_twice(op.where(is_large, a, 1.0)), middle)
+  return op.where(is_small, atanh(op.div(s, op.sqrt(op.add(op.square(s), 1.0)))), op.mul(op.sign(x), far))
+end)
 
 --- Half of e^x, and half of e^-x, in steps that do not overflow before they do.
 local function halves(x)

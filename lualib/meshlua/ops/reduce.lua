@@ -87,10 +87,18 @@ function M.std(x, axes, keepdims, ddof)
   return in_sums(check_tensor("std", x), function(w) return op.sqrt(M.var(w, axes, keepdims, ddof)) end)
 end
 
+local function is_empty(x, axes)
+  for _, a in ipairs(axes) do
+    if x.shape[a] == 0 then return true end
+  end
+  return false
+end
+
 --- log(sum(exp(x))) over axes, without overflow.
 function M.logsumexp(x, axes, keepdims)
   axes = axes_of("logsumexp", axes, check_tensor("logsumexp", x).ndim)
   return in_sums(x, function(w)
+    if is_empty(w, axes) then return reduced(w, op.log(op.sum(w, sum_over[axes])), axes, keepdims) end
     local m = op.stop_gradient(op.max(w, max_over[axes]))
     m = op.where(op.isfinite(m), m, 0.0)
     local s = op.log(op.sum(op.exp(op.sub(w, m)), sum_over[axes]))
@@ -187,11 +195,12 @@ function M.cumsum(x, axis, reverse) return cumsum(countable(check_tensor("cumsum
 local function along(who, x, axis, fn)
   if not lib.floats[check_tensor(who, x).dtype] then x = op.astype(x, {dtype = "float32"}) end
   axis = axis_of(who, axis or -1, x.ndim)
+  if x.shape[axis] == 0 then return x end
   if axis == x.ndim then return fn(x) end
   return shapes.swapaxes(fn(shapes.swapaxes(x, axis, x.ndim)), axis, x.ndim)
 end
 
---- exp(x) / sum(exp(x)) along an axis (default the last).
+--- exp(x) / sum(exp(x)) along an axis (default the last); an axis of size 0 stays as it is.
 function M.softmax(x, axis) return along("softmax", x, axis, op.softmax) end
 
 --- x - log(sum(exp(x))) along an axis (default the last).

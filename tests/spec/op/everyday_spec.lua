@@ -154,6 +154,45 @@ describe("as jax.numpy has it:", function()
     assert.same({1}, slope(ml.tensor {0.0}):totable())
   end)
 
+  it("of bools + is or, * is and; powers, quotients and remainders are integers; there is no -", function()
+    local a, b = ml.tensor {true, false, true}, ml.tensor {true, true, false}
+    assert.same({true, true, true}, (a + b):totable())
+    assert.same({true, false, false}, (a * b):totable())
+    assert.same({2, 1, 1}, (a + b:astype "int32"):totable())
+    assert.same({2, 1, 2}, (a + 1):totable())
+    for y, list in pairs {[a ^ b] = {1, 0, 1}, [a // b] = {1, 0, -2}, [a % b] = {0, 0, 0},
+        [a:square()] = {1, 0, 1}} do
+      assert.equal("int32", y.dtype)
+      assert.same(list, y:totable())
+    end
+    local both = ml.jit(function(x, y) return x + y * x end)(a, b)
+    assert.same({true, false, true}, both:totable())
+    helper.raises("[E_DTYPE] sub: takes numbers, not bool; convert with astype", function() return a - b end)
+  end)
+
+  it("of an empty dim softmax is empty, and the logarithm of the sum -infinity", function()
+    local x = ml.zeros {2, 0, 3}
+    assert.same({2, 0, 3}, x:softmax(2).shape)
+    assert.same({2, 0, 3}, x:log_softmax().shape)
+    assert.equal("bfloat16", x:astype "bfloat16":softmax(2).dtype)
+    local huge = -math.huge
+    assert.same({{huge, huge, huge}, {huge, huge, huge}}, x:logsumexp(2):totable())
+    assert.same({2, 1, 3}, x:logsumexp(2, true).shape)
+    assert.equal(huge, x:logsumexp():item())
+    assert.same({2, 0}, x:logsumexp(3).shape)
+  end)
+
+  it("the inverse functions have infinite derivatives at their ends, as in JAX", function()
+    local function slope(name, list)
+      return ml.grad(function(x) return x[name](x):sum() end)(ml.tensor(list)):totable()
+    end
+    assert.same({math.huge, 1, math.huge}, slope("asin", {-1.0, 0.0, 1.0}))
+    assert.same({-math.huge, -1, -math.huge}, slope("acos", {-1.0, 0.0, 1.0}))
+    assert.same({math.huge}, slope("acosh", {1.0}))
+    assert.same({1, 0}, slope("asinh", {0.0, math.huge}))
+    assert.same({1, 0}, slope("atan", {0.0, math.huge}))
+  end)
+
   it("each departure has its case", function()
     for _, d in ipairs(departures) do assert.truthy(d.used, d[1] .. " " .. d[2]) end
   end)
@@ -237,6 +276,10 @@ describe("is refused at the caller's line:", function()
     end,
     ["[E_VALUE] hypot: expected a tensor, got a string"] = function() ml.hypot(x, "four") end,
     ["[E_VALUE] tan: expected a tensor, got nil"] = function() ml.tan() end,
+    ["[E_SHAPE] logaddexp (sub): shapes do not broadcast (x float32[2,3], y float32[2,3,4])"] = function()
+      ml.logaddexp(x, cube)
+    end,
+    ["[E_VALUE] asinh: expected a tensor, got a string"] = function() ml.asinh("a") end,
     ["[E_VALUE] logspace: base must be a number, not a string"] = function() ml.logspace(0, 1, 2, "e") end,
   } do
     it(message, function() helper.raises(message, fn) end)

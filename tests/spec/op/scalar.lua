@@ -51,16 +51,44 @@ function M.tanh(x)
   return 1 - 2 / (math.exp(2 * x) + 1)
 end
 
+--- 1 - erf(x), by its continued fraction where that is small.
+function M.erfc(x)
+  if not (x > 1.5) then return 1 - M.erf(x) end
+  if x > 40 then return 0.0 end
+  local f = x
+  for k = 200, 1, -1 do f = x + k / 2 / f end
+  return math.exp(-x * x) / math.sqrt(math.pi) / f
+end
+
+--- Of x > 0: a product of x up to where Stirling's series is exact.
+function M.lgamma(x)
+  local sum = 0.0
+  if x == math.huge then return x end
+  while x < 30 do
+    sum, x = sum - math.log(x), x + 1
+  end
+  local z = 1 / (x * x)
+  return sum + (x - 0.5) * math.log(x) - x + math.log(2 * math.pi) / 2
+    + (1 / 12 - z * (1 / 360 - z / 1260)) / x
+end
+
+--- Of x > 0, by the sum that defines it and Euler's and Maclaurin's formula.
+function M.polygamma(n, x)
+  local sum, sign, factorial = 0.0, n % 2 == 1 and 1 or -1, 1.0
+  for k = 2, n do factorial = factorial * k end
+  while x < 200 do
+    sum, x = sum + x ^ (-n - 1), x + 1
+  end
+  local s = n + 1
+  local rest = (n == 0 and -math.log(x) or x ^ -n / n) + x ^ -s / 2 + s * x ^ (-s - 1) / 12
+  return sign * factorial * (sum + rest - s * (s + 1) * (s + 2) * x ^ (-s - 3) / 720)
+end
+
 --- By its power series near 0, where that loses no digits, else by the continued fraction of 1 - erf.
 function M.erf(x)
   if x ~= x or x == 0 then return x end
   if x < 0 then return -M.erf(-x) end
-  if x > 6 then return 1.0 end
-  if x > 1.5 then
-    local f = x
-    for k = 200, 1, -1 do f = x + k / 2 / f end
-    return 1 - math.exp(-x * x) / math.sqrt(math.pi) / f
-  end
+  if x > 1.5 then return 1 - M.erfc(x) end
   local term, total, n = x, x, 0
   repeat
     n = n + 1

@@ -15,6 +15,7 @@ static int operands(KOp op) {
 static int has(KOp op, KType t) {
     if (op >= KI_ROUND_BF16 && op <= KI_ROUND_E5M2) return t == KT_F32;
     if (op >= KI_AND && op <= KI_SHR) return !is_float(t);
+    if (op == KI_ATAN2 || op == KI_POLYGAMMA) return is_float(t);
     if (op == KI_NOT) return !is_float(t);
     if (op >= KI_EXP && op <= KI_ROUND) return is_float(t);
     if (op == KI_IS_FINITE || op == KI_FMA) return is_float(t);
@@ -48,12 +49,22 @@ static double rtol_of(KOp op, KType t) {
     case KI_ERF:
     case KI_SIN:
     case KI_COS:
+    case KI_ERFC:
+    case KI_ATAN2:
     case KI_POW: return 4 * 2 * ulp;
+    case KI_LGAMMA: return 2 * 2 * ulp;
+    case KI_POLYGAMMA: return t == KT_F32 ? 4 * ulp : 1e-12;
     case KI_ERF_INV: return t == KT_F32 ? 2e-6 : 1e-12;
     case KI_INT_POW: return 32 * ulp;
     case KI_RSQRT: return 4 * ulp;
     default: return 0;
     }
+}
+
+/* Orders of a derivative: whole numbers below `end`. */
+static void fill_whole(Tensor *x, int64_t end) {
+    for (int64_t i = 0; i < kt_count(x); i++)
+        kt_put_float(x->t.dtype, kt_at(x, i), (double)below(end));
 }
 
 static void one_instruction(KOp op, KType t) {
@@ -63,7 +74,9 @@ static void one_instruction(KOp op, KType t) {
               .nin = n,
               .nout = 1,
               .rtol = rtol_of(op, t),
-              .atol = t == KT_F32 ? 0x1p-148 : 0};
+              .atol = op == KI_POLYGAMMA ? 1e-13
+                      : t == KT_F32      ? 0x1p-148
+                                         : 0};
     DType in = natural[t], out = in;
     for (int k = 0; k < n; k++) {
         DType dt = op == KI_SELECT && k == 0 ? DT_BOOL : in;
@@ -75,7 +88,10 @@ static void one_instruction(KOp op, KType t) {
         if (!is_float(t))
             range = (op == KI_SHL || op == KI_SHR || op == KI_POW) && k == 1 && rnd() % 4 ? 70 : 0;
         fill(&c.in[k], op == KI_POW && k == 0 && range > 0 ? 0 : -range, range);
-        if (rnd() % 2) sprinkle(&c.in[k]);
+        if (op == KI_POLYGAMMA && k == 0)
+            fill_whole(&c.in[k], 4);
+        else if (rnd() % 2)
+            sprinkle(&c.in[k]);
         emit(KI_LOAD, t, k, k, 0, 0, 0);
     }
     int extra = op == KI_INT_POW ? imm(KT_I64, 0, below(12)) : 1;

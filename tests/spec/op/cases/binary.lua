@@ -58,6 +58,7 @@ binary("floor_divide", unless_zero(function(x, y) return x // y end, by_zero), {
 -- larger terms, not of what is left.
 binary("pow", scalar.pow, {low = 0.5, high = 2, int_low = -3, int_high = 3},
   {low = -2, high = 2, int_low = 0, int_high = 3}, {ints = true}, {tolerance = 8})
+binary("atan2", math.atan, {low = 0.2, high = 2}, any, {float = true, tolerance = 8})
 binary("maximum", scalar.max, apart[1], apart[2], {ints = true, exact = true})
 binary("minimum", scalar.min, apart[1], apart[2], {ints = true, exact = true})
 
@@ -101,5 +102,14 @@ rows[#rows + 1] = {
   ref = function(c, x, y) return naive.map(function(p, a, b) return p and a or b end, c, x, y) end,
 }
 table.sort(rows, function(a, b) return a.op .. (a.name or "") < b.op .. (b.name or "") end)
+
+for n = 0, 2 do
+  rows[#rows + 1] = {op = "polygamma", name = "polygamma " .. n, elementwise = true, float = true,
+    tolerance = 16, inputs = {{8, 16, low = 0.3, high = 4, int_low = 1, int_high = 5}},
+    call = function(x) return ml.polygamma(n, x) end,
+    ref = function(x)
+      return naive.map(function(v) return scalar.polygamma(n, v) end, x)
+    end}
+end
 
 return rows

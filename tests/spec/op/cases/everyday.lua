@@ -4,6 +4,7 @@
 local ml = require "meshlua"
 local data = require "spec.op.data"
 local naive = require "spec.op.naive"
+local scalar = require "spec.op.scalar"
 
 local rows = {}
 
@@ -33,6 +34,19 @@ each("sin", "tan", {{8, 4, low = -1, high = 1}}, math.tan, wide)
 each("expm1", "sinh", {{8, 4, distinct = true, low = -3, high = 3}},
   function(x) return (math.exp(x) - math.exp(-x)) / 2 end, wide)
 each("exp", "cosh", {{8, 4}}, function(x) return (math.exp(x) + math.exp(-x)) / 2 end, wide)
+each("atan2", "asin", {{8, 4, low = -0.9, high = 0.9, int_low = -1, int_high = 1}}, math.asin, wide)
+each("atan2", "acos", {{8, 4, low = -0.9, high = 0.9, int_low = -1, int_high = 1}}, math.acos, wide)
+each("atan2", "atan", {{8, 4}}, math.atan, wide)
+each("log", "asinh", {{8, 4, distinct = true, low = -3, high = 3}}, function(x)
+  local y = math.log(math.abs(x) + math.sqrt(x * x + 1))
+  return x < 0 and -y or y
+end, wide)
+each("log1p", "acosh", {{8, 4, low = 1.2, high = 3, int_low = 1}},
+  function(x) return math.log(x + math.sqrt(x * x - 1)) end, wide)
+each("log1p", "atanh", {{8, 4, low = -0.8, high = 0.8, int_low = 0, int_high = 0}},
+  function(x) return math.log((1 + x) / (1 - x)) / 2 end, wide)
+each("polygamma", "digamma", {{8, 4, low = 0.5, high = 4, int_low = 1, int_high = 5}},
+  function(x) return scalar.polygamma(0, x) end, wide)
 each("ne", "isnan", {{8, 4}}, function(x) return x ~= x end, to_bool)
 each("eq", "isinf", {{8, 4}}, function(x) return math.abs(x) == math.huge end, to_bool)
 each("floor", "trunc", {{8, 4, distinct = true}},
