@@ -44,6 +44,7 @@ enum {
 typedef enum OpPromote {
     PROMOTE_NONE,
     PROMOTE_ALL,       /* one dtype, broadcast */
+    PROMOTE_NUMBER,    /* one dtype, broadcast, bool becomes int32 */
     PROMOTE_FLOAT,     /* one dtype, broadcast, integers become float32 */
     PROMOTE_INT,       /* one dtype, broadcast, floats are refused */
     PROMOTE_BROADCAST, /* broadcast all, operand 0 (a condition) keeps its dtype */
@@ -73,6 +74,7 @@ typedef struct OpDef {
     int8_t nin, nout;     /* -1: any number (nout: as `shape` says) */
     uint32_t flags;
     OpPromote promote;
+    uint16_t of_bool; /* the op that it is of operands that meet in bool; 0: itself */
     const AttrField *attr;
     size_t attr_size;
 

@@ -93,11 +93,13 @@ Val op_apply(Build *b, int op, const Operand *in, int nin, const void *attr) {
         build_fail(b, err);
         return 0;
     }
+    if (def->promote == PROMOTE_NUMBER && dtype == DT_BOOL) dtype = DT_I32;
     if (def->promote == PROMOTE_FLOAT) dtype = dtype_to_float(dtype);
     if (def->promote == PROMOTE_INT && dtype_is_float(dtype)) {
         build_fail(b, wrong_dtype(b, op, dtype));
         return 0;
     }
+    if (dtype == DT_BOOL && def->of_bool) op = def->of_bool;
     if (!common_dims(b, op, in, nin, &dims)) return 0;
     for (int i = 0; i < nin; i++) {
         bool cond = i < first;
