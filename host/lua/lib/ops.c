@@ -3,6 +3,7 @@
  * An eager op is a program of one op: the same passes, the same plan, found by (op, attributes,
  * operand types) in the plan cache. */
 #include "lua/lib/attributes.h"
+#include "base/plain.h"
 #include "lua/lib/lib.h"
 #include "lua/state/usage.h"
 #include "lua/trace/trace.h"
@@ -10,6 +11,19 @@
 #include <string.h>
 
 enum { MAX_ARGS = 64 };
+
+/* Raises what an op refuses: as "logaddexp (sub): ..." where it is part of another function. */
+static void check_op(lua_State *L, Host *h, const OpDef *def, Err e) {
+    char text[ERR_TEXT];
+    const char *called = e ? wrap_called(L) : NULL;
+    size_t n = strlen(def->name);
+    if (called && strcmp(called, def->name) != 0 && strncmp(h->cx.err.text, def->name, n) == 0 &&
+        h->cx.err.text[n] == ':') {
+        plain_format(text, sizeof text, "%s (%s)%s", called, def->name, h->cx.err.text + n);
+        memcpy(h->cx.err.text, text, sizeof text);
+    }
+    state_check(L, h, e);
+}
 
 /* ---- eager ---- */
 
@@ -116,8 +130,8 @@ static Exec *ready_eager(lua_State *L, const EagerArgs *a, LuaTensor **out) {
         exec = plan_cache_find(&h->plans, key);
         if (!exec) {
             const Loc *loc = where_loc(L, h);
-            state_check(L, h,
-                        loc ? compile_eager(a, loc, key, &exec) : err_nomem(&h->cx, "a place"));
+            check_op(L, h, a->def,
+                     loc ? compile_eager(a, loc, key, &exec) : err_nomem(&h->cx, "a place"));
         }
         wanted = exec->plan->results.n;
     } while (made < wanted);
@@ -141,7 +155,7 @@ static int run_eager(lua_State *L, const EagerArgs *a) {
         exec = ready_eager(L, a, out);
         e = exec_run(exec, in, fate, results);
     }
-    state_check(L, h, e);
+    check_op(L, h, a->def, e);
     int nout = exec->plan->results.n;
     for (int i = 0; i < nout; i++) out[i]->t = results[i];
     h->used = true;
@@ -161,7 +175,7 @@ static int build_traced(lua_State *L, Host *h, int op, const Operand *in, int n,
     if (layout_asked(def, attr))
         value_use_mesh(L, h, layout_asked(def, attr)->mesh, "constrain: the layout");
     Val v = op_apply(&at, op, in, n, attr);
-    state_check(L, h, at.err);
+    check_op(L, h, def, at.err);
     int nout = graph_def(t->graph, v)->nout;
     luaL_checkstack(L, nout + 2, "too many results");
     for (int i = 0; i < nout; i++) value_push_traced(L, h, v + i);

@@ -163,6 +163,8 @@ void wrap_set_path(lua_State *L, int module, const char *path);
 int wrap_call(lua_State *L, Host *h, int n);
 /* lua_pcall with all results; the traceback of an error is kept for who reports it. */
 int wrap_pcall(lua_State *L, int nargs);
+/* The name of the library function that the user called, of which what runs is a part; NULL. */
+const char *wrap_called(lua_State *L);
 void wrap_open(lua_State *L); /* adds its functions to the table on top */
 
 #endif

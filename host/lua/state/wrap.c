@@ -149,6 +149,22 @@ static int call_wrapped(lua_State *L) {
     return call_in_entry(L, h, n, scope);
 }
 
+const char *wrap_called(lua_State *L) {
+    const char *name = NULL;
+    lua_Debug ar;
+    for (int level = 0; lua_getstack(L, level, &ar); level++) {
+        lua_getinfo(L, "Sf", &ar);
+        bool is_wrapper = lua_tocfunction(L, -1) == call_wrapped;
+        if (is_wrapper && lua_getupvalue(L, -1, NAME)) {
+            if (lua_isstring(L, -1)) name = lua_tostring(L, -1); /* the closure holds it */
+            lua_pop(L, 1);
+        }
+        lua_pop(L, 1);
+        if (!is_wrapper && *ar.what != 'C' && !where_is_library(&ar)) break;
+    }
+    return name;
+}
+
 /* in_scope(name, fn, ...): calls fn where ops carry the name behind the scope around it. */
 static int in_scope(lua_State *L) {
     Host *h = state_of(L);
