@@ -161,14 +161,12 @@ local function next_after(x, dtype, up)
   return up and x + q or x - q
 end
 
---- Floats in [0, 1) from the mantissa's bits.
-local function unit(who, key, shape, dtype)
+--- Words as floats in [0, 1), from the mantissa's bits.
+local function float_of(w, dtype)
   if dtype == "float64" then
-    local w = raw_bits(who, key, shape, 64)
     w = op.bitor(op.bitand(op.shr(w, 12), 0x000fffffffffffff), 0x3ff0000000000000)
     return op.sub(op.bitcast(w, {dtype = "float64"}), 1.0)
   end
-  local w = raw_bits(who, key, shape, 32)
   if dtype == "float32" then
     w = op.bitor(op.shr(w, 9), 0x3f800000)
     return op.sub(op.bitcast(w, {dtype = "float32"}), 1.0)
@@ -176,6 +174,10 @@ local function unit(who, key, shape, dtype)
   local format = formats[dtype]
   w = op.shr(op.bitand(w, (1 << format.width) - 1), format.width - format.mantissa)
   return op.mul(op.astype(w, {dtype = dtype}), 2.0 ^ -format.mantissa)
+end
+
+local function unit(who, key, shape, dtype)
+  return float_of(raw_bits(who, key, shape, dtype == "float64" and 64 or 32), dtype)
 end
 
 local function float_dtype(who, dtype)
@@ -234,13 +236,17 @@ end
 
 local SQRT2 = 1.4142135623730951
 
---- Standard normal: sqrt(2) erf_inv(u), u uniform in (-1, 1).
+--- Of floats in [0, 1): sqrt(2) erf_inv(u), u in (-1, 1).
+local function normal_of(u, dtype)
+  return op.mul(op.erf_inv(between(u, next_after(-1.0, dtype, true), 1.0)), SQRT2)
+end
+
+--- Standard normal.
 function M.normal(key, shape, dtype)
   local who = "random.normal"
   check_key(who, key)
   dtype = float_dtype(who, dtype)
-  local u = between(unit(who, key, shape, dtype), next_after(-1.0, dtype, true), 1.0)
-  return op.mul(op.erf_inv(u), SQRT2)
+  return normal_of(unit(who, key, shape, dtype), dtype)
 end
 
 --- erf(x / sqrt(2)), a scalar of the dtype.
@@ -399,6 +405,20 @@ function M.permutation(key, x)
     _, order = op.sort(bits, order, {axis = 1, descending = false})
   end
   return x and ops.take(x, order, 1) or order
+end
+
+-- What is made of these is loaded when it is first called.
+local others
+for _, name in ipairs {"beta", "choice", "dirichlet", "exponential", "gamma", "laplace", "loggamma",
+    "poisson"} do
+  local fn
+  M[name] = function(...)
+    others = others or require "meshlua.distributions"(M, {between = between, check_key = check_key,
+      float_dtype = float_dtype, float_of = float_of, next_after = next_after, normal_of = normal_of,
+      raw_bits = raw_bits, unit = unit})
+    fn = fn or core.wrap(others[name], false, "random." .. name) -- counts its arguments
+    return fn(...)
+  end
 end
 
 -- Every one of them takes {out_sharding = P(...)} behind its arguments.

@@ -26,13 +26,15 @@ local tensor = {
   view = "x:reshape(2, -1)", view_as = "x:reshape(y.shape)", where = "ml.where(condition, x, y)",
   zero_ = "ml.zeros_like(x)", add_ = "x = x + y", mul_ = "x = x * y", sub_ = "x = x - y",
   argpartition = "x:top_k(k)", topk = "x:top_k(k)", amax = "x:max(axis)", amin = "x:min(axis)",
-  arcsin = "x:asin()", arccos = "x:acos()", arctan = "x:atan()", arctan2 = "x:atan2(y)", arcsinh = "x:asinh()",
-  arccosh = "x:acosh()", arctanh = "x:atanh()", erfinv = "x:erf_inv()", gammaln = "x:lgamma()",
+  arcsin = "x:asin()", arccos = "x:acos()", arctan = "x:atan()", arctan2 = "x:atan2(y)",
+  arcsinh = "x:asinh()", arccosh = "x:acosh()", arctanh = "x:atanh()",
+  erfinv = "x:erf_inv()", gammaln = "x:lgamma()",
   psi = "x:digamma()", len = "#x, or x.shape[1]", item_ = "x:item()", bool = "x:astype \"bool\"",
   bfloat16 = "x:astype \"bfloat16\"",
 }
 
 local functions = {
+  ["repeat"] = "ml.repeat_interleave(x, n, axis); repeat is a word of Lua",
   set_printoptions = "ml.set_print_options {precision = 4, edge_items = 3}", array2string = "ml.show(x)",
   array = "ml.tensor(values)", asarray = "ml.tensor(values)", from_numpy = "ml.tensor(values)",
   backward = "ml.grad(fn)", cat = "ml.concat({x, y}, axis)", concatenate = "ml.concat({x, y}, axis)",
@@ -151,8 +153,9 @@ end
 return {of_error = of_error, Tensor = tensor, Param = tensor, [""] = functions, ["nn."] = nn,
   ["optim."] = optim,
   Optimizer = optimizer, module = model,
-  ["random."] = {PRNGKey = "random.key(seed)", seed = "random.key(seed)", shuffle = "random.permutation(key, x)", rand = "random.uniform(key, shape)", randn =
-    "random.normal(key, shape)"},
+  ["random."] = {PRNGKey = "random.key(seed)", seed = "random.key(seed)",
+    shuffle = "random.permutation(key, x)", rand = "random.uniform(key, shape)",
+    randn = "random.normal(key, shape)"},
   jit = {lower_ = "step:lower(...)", clear_cache = "a step keeps 4096 traces and begins anew by itself"},
   Mesh = {axis_size = "mesh.shape[axis]", ndim = "#mesh.axis_names", shape_tuple = "mesh.axis_sizes"},
 }

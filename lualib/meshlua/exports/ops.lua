@@ -41,24 +41,42 @@ zeros(shape: shape, ...: integer|dtype, {dtype: dtype}) -> Tensor
   Zeros: zeros({2, 3}, dtype), or zeros(2, 3, dtype); default float32.
 random.bernoulli(key: key, p: number|Tensor?, shape: shape?) -> Tensor
   true with probability p (default 0.5).
+random.beta(key: key, a: number|Tensor, b: number|Tensor, shape: shape?, dtype: dtype?) -> Tensor
+  Beta(a, b).
 random.bits(key: key, shape: shape?, width: integer?) -> Tensor
   Random words: uint32; uint8 for width 8, int64 for width 64.
 random.categorical(key: key, logits: Tensor, axis: integer?, shape: shape?) -> Tensor
   0-based classes drawn with probability softmax(logits) along an axis (default last): int32.
+random.choice(key: key, a: integer|Tensor, shape: shape?, replace: boolean?, p: Tensor?,
+    axis: integer?) -> Tensor
+  Draws among 0..a-1, or among the parts of a tensor along an axis (default 1), with probabilities p
+  (default: all alike); replace = false: each is drawn once at most.
 random.debug_key_reuse(on: boolean) -> boolean
   Switches on (or off) that a key which is used twice is an error; returns what it was.
+random.dirichlet(key: key, alpha: Tensor, shape: shape?, dtype: dtype?) -> Tensor
+  Dirichlet(alpha) along the last axis; shape: of the draws, without that axis.
+random.exponential(key: key, shape: shape?, dtype: dtype?) -> Tensor
+  Standard exponential: -log(1 - u).
 random.fold_in(key: key, data: integer|Tensor) -> key
   The key that belongs to a number under this key.
+random.gamma(key: key, a: number|Tensor, shape: shape?, dtype: dtype?) -> Tensor
+  Gamma(a, 1). It has no gradient.
 random.gumbel(key: key, shape: shape?, dtype: dtype?) -> Tensor
   Standard Gumbel: -log(-log(u)).
 random.key(seed: integer) -> key
   A key from a seed: uint32[2].
 random.keys(key: key, n: integer?) -> key[]
   A list of n new keys (default 2).
+random.laplace(key: key, shape: shape?, dtype: dtype?) -> Tensor
+  Standard Laplace.
+random.loggamma(key: key, a: number|Tensor, shape: shape?, dtype: dtype?) -> Tensor
+  The logarithm of Gamma(a, 1), also where that is too small for the dtype. It has no gradient.
 random.normal(key: key, shape: shape?, dtype: dtype?) -> Tensor
   Standard normal; default float32.
 random.permutation(key: key, x: integer|Tensor) -> Tensor
   The rows of x, or 0..n-1, in random order.
+random.poisson(key: key, rate: number|Tensor, shape: shape?) -> Tensor
+  Poisson counts: int32.
 random.randint(key: key, shape: shape?, low: integer, high: integer, dtype: dtype?) -> Tensor
   Whole numbers in [low, high); default int32.
 random.split(key: key, n: integer?) -> Tensor
