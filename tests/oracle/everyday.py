@@ -103,7 +103,9 @@ def elementwise():
     one = {
         "exp2": jnp.exp2, "log2": jnp.log2, "log10": jnp.log10, "logit": special.logit, "tan": jnp.tan,
         "sinh": jnp.sinh, "cosh": jnp.cosh, "isnan": jnp.isnan, "isinf": jnp.isinf, "trunc": jnp.trunc,
-        "nan_to_num": jnp.nan_to_num,
+        "nan_to_num": jnp.nan_to_num, "asin": jnp.asin, "acos": jnp.acos, "atan": jnp.atan, "asinh": jnp.asinh,
+        "acosh": jnp.acosh, "atanh": jnp.atanh, "erfc": special.erfc, "lgamma": special.gammaln,
+        "digamma": special.digamma,
     }
     for name, fn in one.items():
         for d, s in itertools.product(DTYPES, SHAPES):
@@ -114,7 +116,7 @@ def elementwise():
     case("nan_to_num", jnp.nan_to_num, "@x_float32", neginf=-7.0)
     two = {
         "hypot": jnp.hypot, "logaddexp": jnp.logaddexp, "xlogy": special.xlogy, "fmod": jnp.fmod,
-        "isclose": jnp.isclose, "allclose": jnp.allclose,
+        "isclose": jnp.isclose, "allclose": jnp.allclose, "atan2": jnp.atan2,
     }
     pairs = [("float32",) * 2, ("float64",) * 2, ("bfloat16",) * 2, ("int32",) * 2, ("int32", "float32"),
              ("bool", "float32"), ("float32", "bfloat16"), ("bool", "bool")]
@@ -126,6 +128,10 @@ def elementwise():
         for d in ("float32", "float64", "bfloat16"):
             case(name, fn, f"@v_{d}", 0.5)
             case(name, fn, 1.5, f"@v_{d}")
+    for d, n in itertools.product(("float32", "float64", "bfloat16"), (0, 1, 2, 3, 7)):
+        for s in "vmsz":
+            case("polygamma", special.polygamma, n, f"@{s}_{d}")
+        case("polygamma", special.polygamma, n, f"@x_{d}")
     for name, fn in (("isclose", jnp.isclose), ("allclose", jnp.allclose)):
         for d in ("float32", "float64"):
             case(name, fn, f"@x_{d}", f"@x_{d}", equal_nan=True)
