@@ -34,6 +34,16 @@ local Tensor = {}
 ---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:abs() end
 
+--- The inverse of cos, in [0, pi].
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:acos() end
+
+--- The inverse of cosh, from 0 on.
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:acosh() end
+
 --- x + y.
 ---@param y Tensor|number
 ---@return Tensor
@@ -91,6 +101,16 @@ function Tensor:argsort(axis, descending) end
 ---@overload fun(self: Tensor, n: integer|integer[], options: {axis?: integer, out_sharding?: NamedSharding|P|table}): Tensor[]
 function Tensor:array_split(n, axis) end
 
+--- The inverse of sin, in [-pi/2, pi/2].
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:asin() end
+
+--- The inverse of sinh.
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:asinh() end
+
 --- x as another dtype; floats become integers by cutting toward zero.
 ---@param dtype DType
 ---@return Tensor
@@ -102,6 +122,22 @@ function Tensor:astype(dtype) end
 ---@return Tensor|At
 ---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor|At
 function Tensor:at(...) end
+
+--- The inverse of tan, in (-pi/2, pi/2).
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:atan() end
+
+--- The angle of the point that is y along and x up: atan(x / y) in all four quadrants.
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(self: Tensor, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:atan2(y) end
+
+--- The inverse of tanh.
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:atanh() end
 
 --- How often each of 0, 1, ... stands in x, or the sum of its weights; `length`: how many are counted (default up to the largest, at least minlength).
 ---@param weights? Tensor
@@ -234,6 +270,11 @@ function Tensor:diagonal(offset, axis1, axis2) end
 ---@overload fun(self: Tensor, options: {n?: integer, axis?: integer, prepend?: Tensor, append?: Tensor, out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:diff(n, axis, prepend, append) end
 
+--- The derivative of lgamma.
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:digamma() end
+
 --- x / y: a float.
 ---@param y Tensor|number
 ---@return Tensor
@@ -275,6 +316,11 @@ function Tensor:erf() end
 ---@return Tensor
 ---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:erf_inv() end
+
+--- 1 - erf(x), also where that is small.
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:erfc() end
 
 --- e^x.
 ---@return Tensor
@@ -399,6 +445,11 @@ function Tensor:kron(y) end
 ---@return Tensor
 ---@overload fun(self: Tensor, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:le(y) end
+
+--- The logarithm of the absolute value of the gamma function.
+---@return Tensor
+---@overload fun(self: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function Tensor:lgamma() end
 
 --- The natural logarithm.
 ---@return Tensor
@@ -1574,6 +1625,18 @@ ml.tree = {}
 ---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function ml.abs(x) end
 
+--- The inverse of cos, in [0, pi].
+---@param x Tensor|number
+---@return Tensor
+---@overload fun(x: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.acos(x) end
+
+--- The inverse of cosh, from 0 on.
+---@param x Tensor|number
+---@return Tensor
+---@overload fun(x: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.acosh(x) end
+
 --- x + y.
 ---@param x Tensor|number
 ---@param y Tensor|number
@@ -1639,6 +1702,18 @@ function ml.argsort(x, axis, descending) end
 ---@overload fun(x: Tensor, n: integer|integer[], options: {axis?: integer, out_sharding?: NamedSharding|P|table}): Tensor[]
 function ml.array_split(x, n, axis) end
 
+--- The inverse of sin, in [-pi/2, pi/2].
+---@param x Tensor|number
+---@return Tensor
+---@overload fun(x: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.asin(x) end
+
+--- The inverse of sinh.
+---@param x Tensor|number
+---@return Tensor
+---@overload fun(x: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.asinh(x) end
+
 --- x as another dtype; floats become integers by cutting toward zero.
 ---@param x Tensor
 ---@param dtype DType
@@ -1652,6 +1727,25 @@ function ml.astype(x, dtype) end
 ---@return Tensor|At
 ---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor|At
 function ml.at(x, ...) end
+
+--- The inverse of tan, in (-pi/2, pi/2).
+---@param x Tensor|number
+---@return Tensor
+---@overload fun(x: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.atan(x) end
+
+--- The angle of the point that is y along and x up: atan(x / y) in all four quadrants.
+---@param x Tensor|number
+---@param y Tensor|number
+---@return Tensor
+---@overload fun(x: Tensor|number, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.atan2(x, y) end
+
+--- The inverse of tanh.
+---@param x Tensor|number
+---@return Tensor
+---@overload fun(x: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.atanh(x) end
 
 --- How often each of 0, 1, ... stands in x, or the sum of its weights; `length`: how many are counted (default up to the largest, at least minlength).
 ---@param x Tensor
@@ -1804,6 +1898,12 @@ function ml.diagonal(x, offset, axis1, axis2) end
 ---@overload fun(x: Tensor, options: {n?: integer, axis?: integer, prepend?: Tensor, append?: Tensor, out_sharding?: NamedSharding|P|table}): Tensor
 function ml.diff(x, n, axis, prepend, append) end
 
+--- The derivative of lgamma.
+---@param x Tensor|number
+---@return Tensor
+---@overload fun(x: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.digamma(x) end
+
 --- x / y: a float.
 ---@param x Tensor|number
 ---@param y Tensor|number
@@ -1852,6 +1952,12 @@ function ml.erf(x) end
 ---@return Tensor
 ---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function ml.erf_inv(x) end
+
+--- 1 - erf(x), also where that is small.
+---@param x Tensor
+---@return Tensor
+---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.erfc(x) end
 
 --- e^x.
 ---@param x Tensor
@@ -1996,6 +2102,12 @@ function ml.kron(x, y) end
 ---@return Tensor
 ---@overload fun(x: Tensor|number, y: Tensor|number, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function ml.le(x, y) end
+
+--- The logarithm of the absolute value of the gamma function.
+---@param x Tensor
+---@return Tensor
+---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.lgamma(x) end
 
 --- The natural logarithm.
 ---@param x Tensor
@@ -2708,6 +2820,13 @@ function ml.meshgrid(list, indexing) end
 ---@overload fun(shape: integer|integer[], options: {dtype?: DType, out_sharding?: NamedSharding|P|table}): Tensor
 function ml.ones(shape, ...) end
 
+--- The n-th derivative of digamma at x; NaN for an n that is no whole number from 0.
+---@param n Tensor|integer
+---@param x Tensor
+---@return Tensor
+---@overload fun(n: Tensor|integer, x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.polygamma(n, x) end
+
 --- A table of `size` rows of zeros along an axis (default 1), with the updates added to rows `ids` (0-based); mode as of take.
 ---@param ids Tensor
 ---@param updates Tensor
@@ -2755,6 +2874,16 @@ function ml.zeros(shape, ...) end
 ---@overload fun(key: Tensor, options: {p?: number|Tensor, shape?: integer|integer[], out_sharding?: NamedSharding|P|table}): Tensor
 function ml.random.bernoulli(key, p, shape) end
 
+--- Beta(a, b).
+---@param key Tensor
+---@param a number|Tensor
+---@param b number|Tensor
+---@param shape? integer|integer[]
+---@param dtype? DType
+---@return Tensor
+---@overload fun(key: Tensor, a: number|Tensor, b: number|Tensor, options: {shape?: integer|integer[], dtype?: DType, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.random.beta(key, a, b, shape, dtype) end
+
 --- Random words: uint32; uint8 for width 8, int64 for width 64.
 ---@param key Tensor
 ---@param shape? integer|integer[]
@@ -2772,11 +2901,39 @@ function ml.random.bits(key, shape, width) end
 ---@overload fun(key: Tensor, logits: Tensor, options: {axis?: integer, shape?: integer|integer[], out_sharding?: NamedSharding|P|table}): Tensor
 function ml.random.categorical(key, logits, axis, shape) end
 
+--- Draws among 0..a-1, or among the parts of a tensor along an axis (default 1), with probabilities p (default: all alike); replace = false: each is drawn once at most.
+---@param key Tensor
+---@param a integer|Tensor
+---@param shape? integer|integer[]
+---@param replace? boolean
+---@param p? Tensor
+---@param axis? integer
+---@return Tensor
+---@overload fun(key: Tensor, a: integer|Tensor, options: {shape?: integer|integer[], replace?: boolean, p?: Tensor, axis?: integer, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.random.choice(key, a, shape, replace, p, axis) end
+
 --- Switches on (or off) that a key which is used twice is an error; returns what it was.
 ---@param on boolean
 ---@return boolean
 ---@overload fun(on: boolean, options: {out_sharding?: NamedSharding|P|table}): boolean
 function ml.random.debug_key_reuse(on) end
+
+--- Dirichlet(alpha) along the last axis; shape: of the draws, without that axis.
+---@param key Tensor
+---@param alpha Tensor
+---@param shape? integer|integer[]
+---@param dtype? DType
+---@return Tensor
+---@overload fun(key: Tensor, alpha: Tensor, options: {shape?: integer|integer[], dtype?: DType, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.random.dirichlet(key, alpha, shape, dtype) end
+
+--- Standard exponential: -log(1 - u).
+---@param key Tensor
+---@param shape? integer|integer[]
+---@param dtype? DType
+---@return Tensor
+---@overload fun(key: Tensor, options: {shape?: integer|integer[], dtype?: DType, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.random.exponential(key, shape, dtype) end
 
 --- The key that belongs to a number under this key.
 ---@param key Tensor
@@ -2784,6 +2941,15 @@ function ml.random.debug_key_reuse(on) end
 ---@return Tensor
 ---@overload fun(key: Tensor, data: integer|Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function ml.random.fold_in(key, data) end
+
+--- Gamma(a, 1). It has no gradient.
+---@param key Tensor
+---@param a number|Tensor
+---@param shape? integer|integer[]
+---@param dtype? DType
+---@return Tensor
+---@overload fun(key: Tensor, a: number|Tensor, options: {shape?: integer|integer[], dtype?: DType, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.random.gamma(key, a, shape, dtype) end
 
 --- Standard Gumbel: -log(-log(u)).
 ---@param key Tensor
@@ -2806,6 +2972,23 @@ function ml.random.key(seed) end
 ---@overload fun(key: Tensor, options: {n?: integer, out_sharding?: NamedSharding|P|table}): Tensor[]
 function ml.random.keys(key, n) end
 
+--- Standard Laplace.
+---@param key Tensor
+---@param shape? integer|integer[]
+---@param dtype? DType
+---@return Tensor
+---@overload fun(key: Tensor, options: {shape?: integer|integer[], dtype?: DType, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.random.laplace(key, shape, dtype) end
+
+--- The logarithm of Gamma(a, 1), also where that is too small for the dtype. It has no gradient.
+---@param key Tensor
+---@param a number|Tensor
+---@param shape? integer|integer[]
+---@param dtype? DType
+---@return Tensor
+---@overload fun(key: Tensor, a: number|Tensor, options: {shape?: integer|integer[], dtype?: DType, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.random.loggamma(key, a, shape, dtype) end
+
 --- Standard normal; default float32.
 ---@param key Tensor
 ---@param shape? integer|integer[]
@@ -2820,6 +3003,14 @@ function ml.random.normal(key, shape, dtype) end
 ---@return Tensor
 ---@overload fun(key: Tensor, x: integer|Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
 function ml.random.permutation(key, x) end
+
+--- Poisson counts: int32.
+---@param key Tensor
+---@param rate number|Tensor
+---@param shape? integer|integer[]
+---@return Tensor
+---@overload fun(key: Tensor, rate: number|Tensor, options: {shape?: integer|integer[], out_sharding?: NamedSharding|P|table}): Tensor
+function ml.random.poisson(key, rate, shape) end
 
 --- Whole numbers in [low, high); default int32.
 ---@param key Tensor
