@@ -41,7 +41,9 @@ local function walk(tree, path, visit, on_path)
   if type(tree) ~= "table" then return end
   enter(tree, on_path, path)
   for _, key in ipairs(core.tree_keys(tree)) do
-    walk(rawget(tree, key), lib.below(path, key), visit, on_path)
+    local child = rawget(tree, key)
+    local kind = type(child)
+    if kind == "table" or kind == "userdata" then walk(child, lib.below(path, key), visit, on_path) end
   end
   leave(tree, on_path)
 end
