@@ -99,8 +99,8 @@ Val op_apply(Build *b, int op, const Operand *in, int nin, const void *attr) {
         build_fail(b, wrong_dtype(b, op, dtype));
         return 0;
     }
-    if (dtype == DT_BOOL && def->of_bool) op = def->of_bool;
     if (!common_dims(b, op, in, nin, &dims)) return 0;
+    if (dtype == DT_BOOL && def->of_bool) op = def->of_bool;
     for (int i = 0; i < nin; i++) {
         bool cond = i < first;
         v[i] = bring(b, op, &in[i], cond ? DT_BOOL : dtype, weak && !cond, &dims);
