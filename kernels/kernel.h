@@ -338,8 +338,9 @@ typedef struct KWindow {
  * of size[k]. What is held elsewhere, or nowhere, is 0 in y, or changes nothing. float16/bfloat16
  * are added and multiplied in float32 and rounded once (not to a float32 y); NaN wins as it does
  * in KI_MAX. An id beyond both ends: K_ERROR is K_FAULT_INDEX, K_DROP is nowhere, K_CLIP means the
- * nearest end, K_WRAP goes on at the other. An axis of size 0 has no ends. */
-typedef enum KOutside { K_ERROR, K_DROP, K_CLIP, K_WRAP } KOutside;
+ * nearest end, K_WRAP goes on at the other. An axis of size 0 has no ends. K_STRICT: as K_ERROR,
+ * and so is an id below 0. */
+typedef enum KOutside { K_ERROR, K_DROP, K_CLIP, K_WRAP, K_STRICT } KOutside;
 typedef enum KCombine { K_SET, K_ADD, K_MUL, K_MAX, K_MIN } KCombine;
 typedef struct KIndex {
     int64_t size[K_MAX_RANK]; /* of the axes, in the whole table */

@@ -673,9 +673,9 @@ function Tensor:prod(axes, keepdims) end
 ---@param values Tensor|number
 ---@param axis integer
 ---@param combine? "set"|"add"|"mul"|"max"|"min"
----@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
+---@param mode? "error"|"strict"|"fill"|"drop"|"clip"|"wrap"
 ---@return Tensor
----@overload fun(self: Tensor, indices: Tensor, values: Tensor|number, axis: integer, options: {combine?: "set"|"add"|"mul"|"max"|"min", mode?: "error"|"fill"|"drop"|"clip"|"wrap", out_sharding?: NamedSharding|P|table}): Tensor
+---@overload fun(self: Tensor, indices: Tensor, values: Tensor|number, axis: integer, options: {combine?: "set"|"add"|"mul"|"max"|"min", mode?: "error"|"strict"|"fill"|"drop"|"clip"|"wrap", out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:put_along_axis(indices, values, axis, combine, mode) end
 
 --- What q (0 to 1, or a list, which becomes dim 1) of the elements over axes do not exceed; method: "linear", "lower", "higher", "midpoint", "nearest".
@@ -734,9 +734,9 @@ function Tensor:rsqrt() end
 ---@param ids Tensor
 ---@param updates Tensor|number
 ---@param axis? integer
----@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
+---@param mode? "error"|"strict"|"fill"|"drop"|"clip"|"wrap"
 ---@return Tensor
----@overload fun(self: Tensor, ids: Tensor, updates: Tensor|number, options: {axis?: integer, mode?: "error"|"fill"|"drop"|"clip"|"wrap", out_sharding?: NamedSharding|P|table}): Tensor
+---@overload fun(self: Tensor, ids: Tensor, updates: Tensor|number, options: {axis?: integer, mode?: "error"|"strict"|"fill"|"drop"|"clip"|"wrap", out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:scatter_set(ids, updates, axis, mode) end
 
 --- The 0-based places in the ascending vector a at which elements of v keep it sorted, before equal ones ("left", default) or behind them.
@@ -749,33 +749,33 @@ function Tensor:searchsorted(v, side) end
 --- As segment_sum, of the largest; of no rows the least number.
 ---@param ids Tensor
 ---@param n integer
----@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
+---@param mode? "error"|"strict"|"fill"|"drop"|"clip"|"wrap"
 ---@return Tensor
----@overload fun(self: Tensor, ids: Tensor, n: integer, options: {mode?: "error"|"fill"|"drop"|"clip"|"wrap", out_sharding?: NamedSharding|P|table}): Tensor
+---@overload fun(self: Tensor, ids: Tensor, n: integer, options: {mode?: "error"|"strict"|"fill"|"drop"|"clip"|"wrap", out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:segment_max(ids, n, mode) end
 
 --- As segment_sum, of the smallest; of no rows the largest number.
 ---@param ids Tensor
 ---@param n integer
----@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
+---@param mode? "error"|"strict"|"fill"|"drop"|"clip"|"wrap"
 ---@return Tensor
----@overload fun(self: Tensor, ids: Tensor, n: integer, options: {mode?: "error"|"fill"|"drop"|"clip"|"wrap", out_sharding?: NamedSharding|P|table}): Tensor
+---@overload fun(self: Tensor, ids: Tensor, n: integer, options: {mode?: "error"|"strict"|"fill"|"drop"|"clip"|"wrap", out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:segment_min(ids, n, mode) end
 
 --- As segment_sum, of products; of no rows 1.
 ---@param ids Tensor
 ---@param n integer
----@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
+---@param mode? "error"|"strict"|"fill"|"drop"|"clip"|"wrap"
 ---@return Tensor
----@overload fun(self: Tensor, ids: Tensor, n: integer, options: {mode?: "error"|"fill"|"drop"|"clip"|"wrap", out_sharding?: NamedSharding|P|table}): Tensor
+---@overload fun(self: Tensor, ids: Tensor, n: integer, options: {mode?: "error"|"strict"|"fill"|"drop"|"clip"|"wrap", out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:segment_prod(ids, n, mode) end
 
 --- For each of n segments the sum of the rows of x whose id, one of each row, names it. Ids that are none of 0..n-1 are left out (mode: default "drop").
 ---@param ids Tensor
 ---@param n integer
----@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
+---@param mode? "error"|"strict"|"fill"|"drop"|"clip"|"wrap"
 ---@return Tensor
----@overload fun(self: Tensor, ids: Tensor, n: integer, options: {mode?: "error"|"fill"|"drop"|"clip"|"wrap", out_sharding?: NamedSharding|P|table}): Tensor
+---@overload fun(self: Tensor, ids: Tensor, n: integer, options: {mode?: "error"|"strict"|"fill"|"drop"|"clip"|"wrap", out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:segment_sum(ids, n, mode) end
 
 --- x << y.
@@ -888,19 +888,19 @@ function Tensor:T() end
 --- Rows of x by 0-based id along an axis (default 1): the ids' shape takes the axis's place. Below 0 they count from the end; one beyond both ends is an error, or by mode `fill` (default NaN), the nearest end ("clip"), or goes on at the other ("wrap").
 ---@param ids Tensor
 ---@param axis? integer
----@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
+---@param mode? "error"|"strict"|"fill"|"drop"|"clip"|"wrap"
 ---@param fill? number|boolean
 ---@return Tensor
----@overload fun(self: Tensor, ids: Tensor, options: {axis?: integer, mode?: "error"|"fill"|"drop"|"clip"|"wrap", fill?: number|boolean, out_sharding?: NamedSharding|P|table}): Tensor
+---@overload fun(self: Tensor, ids: Tensor, options: {axis?: integer, mode?: "error"|"strict"|"fill"|"drop"|"clip"|"wrap", fill?: number|boolean, out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:take(ids, axis, mode, fill) end
 
 --- The elements of each line of x along an axis at 0-based indices; beside it dims of size 1 stretch. Mode as of take.
 ---@param indices Tensor
 ---@param axis integer
----@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
+---@param mode? "error"|"strict"|"fill"|"drop"|"clip"|"wrap"
 ---@param fill? number|boolean
 ---@return Tensor
----@overload fun(self: Tensor, indices: Tensor, axis: integer, options: {mode?: "error"|"fill"|"drop"|"clip"|"wrap", fill?: number|boolean, out_sharding?: NamedSharding|P|table}): Tensor
+---@overload fun(self: Tensor, indices: Tensor, axis: integer, options: {mode?: "error"|"strict"|"fill"|"drop"|"clip"|"wrap", fill?: number|boolean, out_sharding?: NamedSharding|P|table}): Tensor
 function Tensor:take_along_axis(indices, axis, mode, fill) end
 
 --- The tangent.
@@ -1057,38 +1057,38 @@ function Tensor:totable() end
 local At = {}
 
 --- What the ids of x:at(ids) name; mode as of take.
----@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
+---@param mode? "error"|"strict"|"fill"|"drop"|"clip"|"wrap"
 ---@param fill? number|boolean
 ---@return Tensor
 function At:get(mode, fill) end
 
 --- x with that replaced by u, which stretches to it; of several updates of one place the last.
 ---@param u Tensor|number|boolean
----@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
+---@param mode? "error"|"strict"|"fill"|"drop"|"clip"|"wrap"
 ---@return Tensor
 function At:set(u, mode) end
 
 --- x with u added there, of several of one place all.
 ---@param u Tensor|number
----@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
+---@param mode? "error"|"strict"|"fill"|"drop"|"clip"|"wrap"
 ---@return Tensor
 function At:add(u, mode) end
 
 --- The same of products.
 ---@param u Tensor|number
----@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
+---@param mode? "error"|"strict"|"fill"|"drop"|"clip"|"wrap"
 ---@return Tensor
 function At:mul(u, mode) end
 
 --- The same of the largest.
 ---@param u Tensor|number
----@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
+---@param mode? "error"|"strict"|"fill"|"drop"|"clip"|"wrap"
 ---@return Tensor
 function At:max(u, mode) end
 
 --- The same of the smallest.
 ---@param u Tensor|number
----@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
+---@param mode? "error"|"strict"|"fill"|"drop"|"clip"|"wrap"
 ---@return Tensor
 function At:min(u, mode) end
 
@@ -2366,9 +2366,9 @@ function ml.prod(x, axes, keepdims) end
 ---@param values Tensor|number
 ---@param axis integer
 ---@param combine? "set"|"add"|"mul"|"max"|"min"
----@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
+---@param mode? "error"|"strict"|"fill"|"drop"|"clip"|"wrap"
 ---@return Tensor
----@overload fun(x: Tensor, indices: Tensor, values: Tensor|number, axis: integer, options: {combine?: "set"|"add"|"mul"|"max"|"min", mode?: "error"|"fill"|"drop"|"clip"|"wrap", out_sharding?: NamedSharding|P|table}): Tensor
+---@overload fun(x: Tensor, indices: Tensor, values: Tensor|number, axis: integer, options: {combine?: "set"|"add"|"mul"|"max"|"min", mode?: "error"|"strict"|"fill"|"drop"|"clip"|"wrap", out_sharding?: NamedSharding|P|table}): Tensor
 function ml.put_along_axis(x, indices, values, axis, combine, mode) end
 
 --- What q (0 to 1, or a list, which becomes dim 1) of the elements over axes do not exceed; method: "linear", "lower", "higher", "midpoint", "nearest".
@@ -2436,9 +2436,9 @@ function ml.rsqrt(x) end
 ---@param ids Tensor
 ---@param updates Tensor|number
 ---@param axis? integer
----@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
+---@param mode? "error"|"strict"|"fill"|"drop"|"clip"|"wrap"
 ---@return Tensor
----@overload fun(x: Tensor, ids: Tensor, updates: Tensor|number, options: {axis?: integer, mode?: "error"|"fill"|"drop"|"clip"|"wrap", out_sharding?: NamedSharding|P|table}): Tensor
+---@overload fun(x: Tensor, ids: Tensor, updates: Tensor|number, options: {axis?: integer, mode?: "error"|"strict"|"fill"|"drop"|"clip"|"wrap", out_sharding?: NamedSharding|P|table}): Tensor
 function ml.scatter_set(x, ids, updates, axis, mode) end
 
 --- The 0-based places in the ascending vector a at which elements of v keep it sorted, before equal ones ("left", default) or behind them.
@@ -2453,36 +2453,36 @@ function ml.searchsorted(a, v, side) end
 ---@param x Tensor
 ---@param ids Tensor
 ---@param n integer
----@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
+---@param mode? "error"|"strict"|"fill"|"drop"|"clip"|"wrap"
 ---@return Tensor
----@overload fun(x: Tensor, ids: Tensor, n: integer, options: {mode?: "error"|"fill"|"drop"|"clip"|"wrap", out_sharding?: NamedSharding|P|table}): Tensor
+---@overload fun(x: Tensor, ids: Tensor, n: integer, options: {mode?: "error"|"strict"|"fill"|"drop"|"clip"|"wrap", out_sharding?: NamedSharding|P|table}): Tensor
 function ml.segment_max(x, ids, n, mode) end
 
 --- As segment_sum, of the smallest; of no rows the largest number.
 ---@param x Tensor
 ---@param ids Tensor
 ---@param n integer
----@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
+---@param mode? "error"|"strict"|"fill"|"drop"|"clip"|"wrap"
 ---@return Tensor
----@overload fun(x: Tensor, ids: Tensor, n: integer, options: {mode?: "error"|"fill"|"drop"|"clip"|"wrap", out_sharding?: NamedSharding|P|table}): Tensor
+---@overload fun(x: Tensor, ids: Tensor, n: integer, options: {mode?: "error"|"strict"|"fill"|"drop"|"clip"|"wrap", out_sharding?: NamedSharding|P|table}): Tensor
 function ml.segment_min(x, ids, n, mode) end
 
 --- As segment_sum, of products; of no rows 1.
 ---@param x Tensor
 ---@param ids Tensor
 ---@param n integer
----@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
+---@param mode? "error"|"strict"|"fill"|"drop"|"clip"|"wrap"
 ---@return Tensor
----@overload fun(x: Tensor, ids: Tensor, n: integer, options: {mode?: "error"|"fill"|"drop"|"clip"|"wrap", out_sharding?: NamedSharding|P|table}): Tensor
+---@overload fun(x: Tensor, ids: Tensor, n: integer, options: {mode?: "error"|"strict"|"fill"|"drop"|"clip"|"wrap", out_sharding?: NamedSharding|P|table}): Tensor
 function ml.segment_prod(x, ids, n, mode) end
 
 --- For each of n segments the sum of the rows of x whose id, one of each row, names it. Ids that are none of 0..n-1 are left out (mode: default "drop").
 ---@param x Tensor
 ---@param ids Tensor
 ---@param n integer
----@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
+---@param mode? "error"|"strict"|"fill"|"drop"|"clip"|"wrap"
 ---@return Tensor
----@overload fun(x: Tensor, ids: Tensor, n: integer, options: {mode?: "error"|"fill"|"drop"|"clip"|"wrap", out_sharding?: NamedSharding|P|table}): Tensor
+---@overload fun(x: Tensor, ids: Tensor, n: integer, options: {mode?: "error"|"strict"|"fill"|"drop"|"clip"|"wrap", out_sharding?: NamedSharding|P|table}): Tensor
 function ml.segment_sum(x, ids, n, mode) end
 
 --- x << y.
@@ -2614,20 +2614,20 @@ function ml.T(x) end
 ---@param x Tensor
 ---@param ids Tensor
 ---@param axis? integer
----@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
+---@param mode? "error"|"strict"|"fill"|"drop"|"clip"|"wrap"
 ---@param fill? number|boolean
 ---@return Tensor
----@overload fun(x: Tensor, ids: Tensor, options: {axis?: integer, mode?: "error"|"fill"|"drop"|"clip"|"wrap", fill?: number|boolean, out_sharding?: NamedSharding|P|table}): Tensor
+---@overload fun(x: Tensor, ids: Tensor, options: {axis?: integer, mode?: "error"|"strict"|"fill"|"drop"|"clip"|"wrap", fill?: number|boolean, out_sharding?: NamedSharding|P|table}): Tensor
 function ml.take(x, ids, axis, mode, fill) end
 
 --- The elements of each line of x along an axis at 0-based indices; beside it dims of size 1 stretch. Mode as of take.
 ---@param x Tensor
 ---@param indices Tensor
 ---@param axis integer
----@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
+---@param mode? "error"|"strict"|"fill"|"drop"|"clip"|"wrap"
 ---@param fill? number|boolean
 ---@return Tensor
----@overload fun(x: Tensor, indices: Tensor, axis: integer, options: {mode?: "error"|"fill"|"drop"|"clip"|"wrap", fill?: number|boolean, out_sharding?: NamedSharding|P|table}): Tensor
+---@overload fun(x: Tensor, indices: Tensor, axis: integer, options: {mode?: "error"|"strict"|"fill"|"drop"|"clip"|"wrap", fill?: number|boolean, out_sharding?: NamedSharding|P|table}): Tensor
 function ml.take_along_axis(x, indices, axis, mode, fill) end
 
 --- The tangent.
@@ -2832,9 +2832,9 @@ function ml.polygamma(n, x) end
 ---@param updates Tensor
 ---@param size integer
 ---@param axis? integer
----@param mode? "error"|"fill"|"drop"|"clip"|"wrap"
+---@param mode? "error"|"strict"|"fill"|"drop"|"clip"|"wrap"
 ---@return Tensor
----@overload fun(ids: Tensor, updates: Tensor, size: integer, options: {axis?: integer, mode?: "error"|"fill"|"drop"|"clip"|"wrap", out_sharding?: NamedSharding|P|table}): Tensor
+---@overload fun(ids: Tensor, updates: Tensor, size: integer, options: {axis?: integer, mode?: "error"|"strict"|"fill"|"drop"|"clip"|"wrap", out_sharding?: NamedSharding|P|table}): Tensor
 function ml.scatter_add(ids, updates, size, axis, mode) end
 
 --- Tensors of one shape along a new axis (default 1).

@@ -3,7 +3,7 @@
 
 #define CT (a->ct)
 
-static const char *const outside_words[] = {"error", "drop", "clip", "wrap", NULL};
+static const char *const outside_words[] = {"error", "drop", "clip", "wrap", "strict", NULL};
 static const char *const set_words[] = {"set", "add", NULL};
 static const char *const combine_words[] = {"set", "add", "mul", "max", "min", NULL};
 

@@ -73,7 +73,7 @@ static Axes axes_of(const KArgs *a, const KTensor *table, const KTensor *ids) {
 
 /* The row of an id that is none as it stands: 1; 0 nowhere, -1 a fault. */
 static int row_of(const KArgs *a, const Axes *x, int k, int64_t id, int64_t *row) {
-    int64_t size = x->size[k], r = id < 0 ? id + size : id;
+    int64_t size = x->size[k], r = id < 0 && x->outside != K_STRICT ? id + size : id;
     if (size > 0 && x->outside == K_CLIP) r = r < 0 ? 0 : k_min(r, size - 1);
     if (size > 0 && x->outside == K_WRAP) r = (id % size + size) % size;
     *row = r;

@@ -4,7 +4,7 @@
 /* The table's row of an id along axis k; -1: nowhere, -2: a fault. */
 static int64_t row_of(const KArgs *a, int k, int64_t id) {
     const KIndex *t = a->attr;
-    int64_t size = t->size[k], row = id < 0 ? id + size : id;
+    int64_t size = t->size[k], row = id < 0 && t->outside != K_STRICT ? id + size : id;
     if (size > 0 && t->outside == K_CLIP) row = row < 0 ? 0 : row >= size ? size - 1 : row;
     if (size > 0 && t->outside == K_WRAP) row = (id % size + size) % size;
     if (row >= 0 && row < size) return row;

@@ -1,7 +1,6 @@
 /* vspecial.h - erf, its inverse, erfc, atan2, sin and cos in float32, written like vmath.h.
  *
- * Errors in ulp (test_vmath.c): erf 2.5, erfc 3.2, atan2 1.5, sin and cos 1.6 for every finite x.
- */
+ * Errors in ulp (test_vmath.c), of every finite x: erf 2.5, erfc 3.2, atan2 1.5, sin, cos 1.6. */
 #ifndef MESHLUA_CPU_VSPECIAL_H
 #define MESHLUA_CPU_VSPECIAL_H
 

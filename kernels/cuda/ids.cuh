@@ -13,7 +13,7 @@ struct Axes { /* index.c has the same */
     i64 between; /* bytes from an id to that of the next axis */
     i32 n, outside;
 
-    enum { DROP = 1, CLIP, WRAP };
+    enum { DROP = 1, CLIP, WRAP, STRICT };
 
     /* `bytes`: from the table's first element; `line`: which row of all it is. False: it is
      * elsewhere or nowhere. */
@@ -23,7 +23,7 @@ struct Axes { /* index.c has the same */
 #pragma unroll 1
         for (int k = 0; k < n; k++) {
             i64 id = *(const i32 *)(at + k * between), all = size[k];
-            i64 row = id < 0 ? id + all : id;
+            i64 row = id < 0 && outside != STRICT ? id + all : id;
             if (outside == CLIP && all > 0) row = row < 0 ? 0 : row >= all ? all - 1 : row;
             if (outside == WRAP && all > 0) row = (id % all + all) % all;
             if (row < 0 || row >= all) {

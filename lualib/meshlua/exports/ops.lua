@@ -28,7 +28,7 @@ ones(shape: shape, ...: integer|dtype, {dtype: dtype}) -> Tensor
 polygamma(n: Tensor|integer, x: Tensor) -> Tensor
   The n-th derivative of digamma at x; NaN for an n that is no whole number from 0.
 scatter_add(ids: Tensor, updates: Tensor, size: integer, axis: integer?,
-    mode: "error"|"fill"|"drop"|"clip"|"wrap"?) -> Tensor
+    mode: "error"|"strict"|"fill"|"drop"|"clip"|"wrap"?) -> Tensor
   A table of `size` rows of zeros along an axis (default 1), with the updates added to rows `ids`
   (0-based); mode as of take.
 stack(list: Tensor[], axis: integer?) -> Tensor

@@ -223,7 +223,7 @@ pow(x: Tensor|number, y: Tensor|number) -> Tensor
 prod(x: Tensor, axes: axes?, keepdims: boolean?) -> Tensor
   The product over axes (default all).
 put_along_axis(x: Tensor, indices: Tensor, values: Tensor|number, axis: integer,
-    combine: "set"|"add"|"mul"|"max"|"min"?, mode: "error"|"fill"|"drop"|"clip"|"wrap"?) -> Tensor
+    combine: "set"|"add"|"mul"|"max"|"min"?, mode: "error"|"strict"|"fill"|"drop"|"clip"|"wrap"?) -> Tensor
   x with the elements that take_along_axis would take set to values, or combined with them.
 quantile(x: Tensor, q: number|number[], axes: axes?, keepdims: boolean?, method: string?) -> Tensor
   What q (0 to 1, or a list, which becomes dim 1) of the elements over axes do not exceed; method:
@@ -245,22 +245,22 @@ round(x: Tensor) -> Tensor
 rsqrt(x: Tensor) -> Tensor
   1 / sqrt(x).
 scatter_set(x: Tensor, ids: Tensor, updates: Tensor|number, axis: integer?,
-    mode: "error"|"fill"|"drop"|"clip"|"wrap"?) -> Tensor
+    mode: "error"|"strict"|"fill"|"drop"|"clip"|"wrap"?) -> Tensor
   x with its rows `ids` (0-based) along an axis (default 1) replaced by the updates; mode as of take.
 searchsorted(a: Tensor, v: Tensor|number, side: "left"|"right"?) -> Tensor
   The 0-based places in the ascending vector a at which elements of v keep it sorted, before equal ones
   ("left", default) or behind them.
 segment_max(x: Tensor, ids: Tensor, n: integer,
-    mode: "error"|"fill"|"drop"|"clip"|"wrap"?) -> Tensor
+    mode: "error"|"strict"|"fill"|"drop"|"clip"|"wrap"?) -> Tensor
   As segment_sum, of the largest; of no rows the least number.
 segment_min(x: Tensor, ids: Tensor, n: integer,
-    mode: "error"|"fill"|"drop"|"clip"|"wrap"?) -> Tensor
+    mode: "error"|"strict"|"fill"|"drop"|"clip"|"wrap"?) -> Tensor
   As segment_sum, of the smallest; of no rows the largest number.
 segment_prod(x: Tensor, ids: Tensor, n: integer,
-    mode: "error"|"fill"|"drop"|"clip"|"wrap"?) -> Tensor
+    mode: "error"|"strict"|"fill"|"drop"|"clip"|"wrap"?) -> Tensor
   As segment_sum, of products; of no rows 1.
 segment_sum(x: Tensor, ids: Tensor, n: integer,
-    mode: "error"|"fill"|"drop"|"clip"|"wrap"?) -> Tensor
+    mode: "error"|"strict"|"fill"|"drop"|"clip"|"wrap"?) -> Tensor
   For each of n segments the sum of the rows of x whose id, one of each row, names it. Ids that are none
   of 0..n-1 are left out (mode: default "drop").
 shl(x: Tensor|number, y: Tensor|number) -> Tensor
@@ -300,13 +300,13 @@ swapaxes(x: Tensor, a: integer, b: integer) -> Tensor
   Two axes exchanged.
 T(x: Tensor) -> Tensor
   The last two dims exchanged.
-take(x: Tensor, ids: Tensor, axis: integer?, mode: "error"|"fill"|"drop"|"clip"|"wrap"?,
+take(x: Tensor, ids: Tensor, axis: integer?, mode: "error"|"strict"|"fill"|"drop"|"clip"|"wrap"?,
     fill: number|boolean?) -> Tensor
   Rows of x by 0-based id along an axis (default 1): the ids' shape takes the axis's place. Below 0 they
   count from the end; one beyond both ends is an error, or by mode `fill` (default NaN), the nearest end
   ("clip"), or goes on at the other ("wrap").
 take_along_axis(x: Tensor, indices: Tensor, axis: integer,
-    mode: "error"|"fill"|"drop"|"clip"|"wrap"?, fill: number|boolean?) -> Tensor
+    mode: "error"|"strict"|"fill"|"drop"|"clip"|"wrap"?, fill: number|boolean?) -> Tensor
   The elements of each line of x along an axis at 0-based indices; beside it dims of size 1 stretch. Mode
   as of take.
 tan(x: Tensor|number) -> Tensor
@@ -340,17 +340,17 @@ xlogy(x: Tensor|number, y: Tensor|number) -> Tensor
   x log(y), 0 where x is 0.
 zeros_like(x: Tensor, dtype: dtype?) -> Tensor
   Zeros with the shape, dtype and sharding of x.
-At:get(self: At, mode: "error"|"fill"|"drop"|"clip"|"wrap"?, fill: number|boolean?) -> Tensor
+At:get(self: At, mode: "error"|"strict"|"fill"|"drop"|"clip"|"wrap"?, fill: number|boolean?) -> Tensor
   What the ids of x:at(ids) name; mode as of take.
-At:set(self: At, u: Tensor|number|boolean, mode: "error"|"fill"|"drop"|"clip"|"wrap"?) -> Tensor
+At:set(self: At, u: Tensor|number|boolean, mode: "error"|"strict"|"fill"|"drop"|"clip"|"wrap"?) -> Tensor
   x with that replaced by u, which stretches to it; of several updates of one place the last.
-At:add(self: At, u: Tensor|number, mode: "error"|"fill"|"drop"|"clip"|"wrap"?) -> Tensor
+At:add(self: At, u: Tensor|number, mode: "error"|"strict"|"fill"|"drop"|"clip"|"wrap"?) -> Tensor
   x with u added there, of several of one place all.
-At:mul(self: At, u: Tensor|number, mode: "error"|"fill"|"drop"|"clip"|"wrap"?) -> Tensor
+At:mul(self: At, u: Tensor|number, mode: "error"|"strict"|"fill"|"drop"|"clip"|"wrap"?) -> Tensor
   The same of products.
-At:max(self: At, u: Tensor|number, mode: "error"|"fill"|"drop"|"clip"|"wrap"?) -> Tensor
+At:max(self: At, u: Tensor|number, mode: "error"|"strict"|"fill"|"drop"|"clip"|"wrap"?) -> Tensor
   The same of the largest.
-At:min(self: At, u: Tensor|number, mode: "error"|"fill"|"drop"|"clip"|"wrap"?) -> Tensor
+At:min(self: At, u: Tensor|number, mode: "error"|"strict"|"fill"|"drop"|"clip"|"wrap"?) -> Tensor
   The same of the smallest.
 Tensor:split(x: Tensor, n: integers, axis: integer?) -> Tensor[]
   x cut along an axis (default 1) into n equal parts, or behind the elements that a list counts: {2, 5}.

@@ -28,7 +28,7 @@ function M.Embed:init(num_embeddings, features, options)
     options.param_dtype or "float32", {axes = options.axes, role = "embedding"})
 end
 
---- The vectors of the ids. An id outside the table is an error when it runs.
+--- The vectors of the ids. An id outside the table, or below 0, is an error when it runs.
 ---@param ids Tensor [...] integers, 0-based
 ---@return Tensor [..., features]
 function M.Embed:__call(ids)
@@ -38,7 +38,7 @@ function M.Embed:__call(ids)
   if ids.dtype:match "float" or ids.dtype == "bool" then
     raise("E_DTYPE", "Embed: ids are whole numbers, not %s", core.typeof(ids))
   end
-  local y = ops.take(self.embedding, ids, 1)
+  local y = ops.take(self.embedding, ids, 1, "strict")
   return self.dtype and op.astype(y, {dtype = self.dtype}) or y
 end
 

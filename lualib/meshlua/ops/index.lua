@@ -15,12 +15,12 @@ local M = {}
 
 -- ---- ids outside ----------------------------------------------------------------------------------------
 
---- The words of the core for what becomes of an id beyond both ends.
-local modes = {error = "error", drop = "drop", fill = "drop", clip = "clip", wrap = "wrap"}
+--- The words of the core for what becomes of an id beyond both ends; strict: of one below 0, too.
+local modes = {error = "error", drop = "drop", fill = "drop", clip = "clip", wrap = "wrap", strict = "strict"}
 
 local function check_mode(who, mode)
   if mode ~= nil and not modes[mode] then
-    raise("E_VALUE", "%s: mode %s; it is 'error', 'fill', 'drop', 'clip' or 'wrap'", who,
+    raise("E_VALUE", "%s: mode %s; it is 'error', 'strict', 'fill', 'drop', 'clip' or 'wrap'", who,
       type(mode) == "string" and "'" .. mode .. "'" or lib.kind(mode))
   end
   return mode or "error"
@@ -101,7 +101,8 @@ local function of_lines(rank, axis, size)
 end
 
 --- Rows of x by 0-based id along an axis (default 1): the ids' shape takes the axis's place. Ids below 0 count from
---- the end. One beyond both ends is an error, or by mode: "fill" (NaN, or `fill`), "clip" (the nearest end), "wrap".
+--- the end. One beyond both ends is an error, or by mode: "fill" (NaN, or `fill`), "clip" (the nearest end), "wrap";
+--- "strict": so is one below 0.
 ---@param x Tensor
 ---@param ids Tensor of integers
 ---@param axis integer?

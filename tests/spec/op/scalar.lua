@@ -60,12 +60,13 @@ function M.erfc(x)
   return math.exp(-x * x) / math.sqrt(math.pi) / f
 end
 
---- Of x > 0: a product of x up to where Stirling's series is exact.
+--- The log of gamma's magnitude: a product of x up to where Stirling's series is exact.
 function M.lgamma(x)
   local sum = 0.0
-  if x == math.huge then return x end
+  if x == 1 or x == 2 then return 0.0 end
+  if math.abs(x) == math.huge or x <= 0 and x == math.floor(x) then return math.huge end
   while x < 30 do
-    sum, x = sum - math.log(x), x + 1
+    sum, x = sum - math.log(math.abs(x)), x + 1
   end
   local z = 1 / (x * x)
   return sum + (x - 0.5) * math.log(x) - x + math.log(2 * math.pi) / 2

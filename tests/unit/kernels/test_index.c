@@ -69,9 +69,10 @@ static Shapes shapes(int64_t most) {
 
 /* Ids within all axes, or (`outside`) beyond them. */
 static void fill_ids(const Tensor *ids, int64_t least, int outside) {
-    int64_t reach = outside == K_ERROR ? least : 2 * least + 3;
+    int64_t most = outside == K_ERROR || outside == K_STRICT ? least : 2 * least + 3;
+    int64_t first = outside == K_STRICT ? 0 : -most;
     for (int64_t i = 0; i < kt_count(ids); i++)
-        kt_put_int(DT_I32, kt_at(ids, i), below(2 * reach) - reach);
+        kt_put_int(DT_I32, kt_at(ids, i), first + below(most - first));
 }
 
 static void fill_numbers(Tensor *x, int combine) {
@@ -97,7 +98,8 @@ static void indexing(const char *name, DType t, int combine, int outside, int fa
     Tensor ids = tensor(DT_I32, s.nids, s.ids, ANY_BROADCAST);
     fill_ids(&ids, s.least, outside);
     if (fault && kt_count(&ids) && s.attr.naxes == 1) {
-        int64_t n = s.attr.size[0], bad = fault == 1 ? -n - 1 - below(5) : n + below(5);
+        int64_t n = s.attr.size[0], start = outside == K_STRICT ? 0 : -n;
+        int64_t bad = fault == 1 ? start - 1 - below(5) : n + below(5);
         kt_put_int(DT_I32, kt_at(&ids, below(kt_count(&ids))), bad);
         int64_t elements = 1;
         for (int d = 0; d < s.nrow; d++) elements *= s.row[d];
@@ -176,14 +178,15 @@ int main(void) {
     frequent(DT_I64, DT_I64, 3000, 9000, 0);
     rng_state = 1;
     static const char *const names[] = {"gather", "scatter", "scatter_add"};
-    for (int k = 0; k < 40; k++)
+    for (int k = 0; k < 20; k++)
         for (int t = 0; t < DT_COUNT; t++)
             for (int n = 0; n < 3; n++) {
                 int combine = n == 1 ? (int)below(5) : K_ADD;
                 if (t == DT_BOOL && (combine == K_ADD || combine == K_MUL)) combine = K_SET;
                 if (t == DT_BOOL && n == 2) continue;
-                indexing(names[n], (DType)t, combine, (int)below(4), 0, k % 10 ? 6 : 100);
+                indexing(names[n], (DType)t, combine, (int)below(5), 0, k % 10 ? 6 : 100);
             }
-    for (int k = 0; k < 60; k++) indexing(names[k % 3], DT_F32, K_ADD, K_ERROR, 1 + k / 3 % 2, 6);
+    for (int k = 0; k < 60; k++)
+        indexing(names[k % 3], DT_F32, K_ADD, k & 1 ? K_STRICT : K_ERROR, 1 + k / 3 % 2, 6);
     return test_end();
 }
