@@ -13,6 +13,7 @@ local M = {}
 ---@field row Row? of a method of a type
 ---@field field Row? where it is a field of a type
 ---@field type string? the word of a type in rows: "Tensor"
+---@field also string? the type that it may be as well: rows say "Tensor|At"
 
 --- Modules of ml whose functions have rows, by the prefix of these.
 local modules = {"random", "tree", "nn", "optim", "schedule", "data", "train", "profile", "checkpoint",
@@ -123,7 +124,7 @@ local function member(subject, name)
     local owner = type(subject.value) == "userdata" and core.type_name(subject.value)
     return {value = found, field = owner and row_of(owner, name) or nil}
   end
-  local row = subject.type and row_of(subject.type, name)
+  local row = subject.type and row_of(subject.type, name) or subject.also and row_of(subject.also, name)
   if row and row.field then return {type = row.field, field = row} end
   return row and {row = row} or nil
 end
@@ -141,8 +142,8 @@ end
 local function result(subject)
   local row = M.row(subject)
   if row then
-    local word = row.results:match "^[%w_]+"
-    return word and {type = word} or nil
+    local word, also = row.results:match "^([%w_]+)|?([%w_]*)"
+    return word and {type = word, also = also ~= "" and also or nil} or nil
   end
   return subject and type(subject.value) == "table" and M.owner_of(subject.value) and subject or nil
 end
@@ -255,6 +256,7 @@ function M.members(subject, mark)
     add_rows(names, owner .. mark, is_taken)
     if mark == ":" and exports.row("nn." .. owner) then add_rows(names, "module:", is_taken) end
   end
+  if subject.also then add_rows(names, subject.also .. mark, is_taken) end
   if type(value) == "string" then value = string end
   if type(value) == "userdata" and not is_userdata(owner) then
     local meta = debug.getmetatable(value)
