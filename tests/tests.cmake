@@ -4,7 +4,7 @@
 # What only calls and compares is compiled without optimization: in a fifth of the time, which would be a fifth of
 # a checked build's. Not so where it computes much itself.
 function(plain_test target source)
-  if(NOT source MATCHES "/kernels/test_(misc|movement|rowwise)\\.c$")
+  if(NOT source MATCHES "/kernels/test_(index|lines|misc|movement|rowwise)\\.c$")
     target_compile_options(${target} PRIVATE -O0)
   endif()
 endfunction()

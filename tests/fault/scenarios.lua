@@ -152,9 +152,17 @@ add("random numbers", {
     return {random.key(1), random.fold_in(key, 2), keys, random.bits(key, {3}), random.uniform(key, {3}),
       random.normal(key, {3}), random.truncated_normal(key, -1, 1, {3}), random.bernoulli(key, 0.5, {3}),
       random.randint(key, {3}, 0, 9), random.gumbel(key, {3}), random.categorical(key, ml.zeros {2, 3}),
-      random.permutation(key, 5), random.debug_key_reuse(false)}
+      random.permutation(key, 5), random.debug_key_reuse(false), random.exponential(key, {3}),
+      random.laplace(key, {3}), random.choice(key, 3, {2}, true, ml.ones(3)),
+      random.choice(key, ml.ones {3, 2}, {2}, false)}
   end,
 })
+
+simple("random numbers by rejection", function()
+  local key = random.key(3)
+  return {random.gamma(key, 2.0), random.loggamma(key, 0.5), random.beta(key, 1.0, 2.0),
+    random.dirichlet(key, ml.ones {2}), random.poisson(key, 3.0)}
+end)
 
 -- ---- trees ------------------------------------------------------------------------------------------
 

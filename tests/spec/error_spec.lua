@@ -147,14 +147,14 @@ describe("sizes", function()
 
   it("that no memory holds are refused before anything is computed", function()
     local huge = "result has more than 2^56 elements"
-    helper.raises("[E_SHAPE] full: the " .. huge, ml.zeros, {1 << 30, 1 << 30})
-    helper.raises("[E_SHAPE] full: the " .. huge, ml.zeros, {0, 1 << 30, 1 << 30})
+    helper.raises("[E_SHAPE] zeros (full): the " .. huge, ml.zeros, {1 << 30, 1 << 30})
+    helper.raises("[E_SHAPE] zeros (full): the " .. huge, ml.zeros, {0, 1 << 30, 1 << 30})
     helper.raises("[E_SHAPE] broadcast: the " .. huge, ml.broadcast, ml.ones {1}, {1 << 50, 1 << 50})
     helper.raises("no tensor is that large", ml.ones, {math.maxinteger})
     helper.raises("no tensor is that large", ml.ones, {math.mininteger})
     helper.raises("no tensor is that large", ml.reshape, ml.ones {1}, {math.maxinteger, math.maxinteger})
     local wide = ml.broadcast(ml.ones {1}, {1 << 40}) -- a view, which takes nothing
-    helper.raises("[E_SHAPE] matmul: the " .. huge, ml.einsum, "a,b->ab", wide, wide)
+    helper.raises("[E_SHAPE] einsum (matmul): the " .. huge, ml.einsum, "a,b->ab", wide, wide)
     helper.raises("[E_SHAPE] pad: an interior pad of", ml.pad, ml.ones {4}, {{0, 0, 1 << 55}})
   end)
 

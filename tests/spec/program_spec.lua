@@ -205,8 +205,8 @@ describe("verbs", function()
   it("help says what is known of a word, in lines of 80 columns", function()
     for word, wanted in pairs {train = "usage: meshlua train RECIPE", devices = "  --devices=N ",
       ["--timeout"] = "  --timeout=SECONDS\n", E_SHAPE = "dims that do not fit together",
-      ["ml.matmul"] = "matmul(x: Tensor, w: Tensor) -> Tensor\n", Linear = "nn.Linear(", Mesh = "Mesh has ",
-      random = "random has ",
+      ["ml.matmul"] = "matmul(x: Tensor, w: Tensor, {preferred_element_type: dtype}) -> Tensor\n",
+      Linear = "nn.Linear(", Mesh = "Mesh has ", random = "random has ",
       MESHLUA_DEVICES = "as --devices", ["shard-bytes"] = "convert --shard-bytes=N"} do
       local out, err, code = run {"help", word}
       assert.equal(0, code, err)

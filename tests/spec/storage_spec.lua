@@ -1,6 +1,7 @@
+-- devices: 8
 -- storage_spec.lua: integers of 8 and 16 bits, uint64 and the 8-bit floats: what arithmetic makes of them,
--- products in
--- a dtype that is asked for, their way through meshes and files; against JAX's (tests/oracle/storage.py).
+-- products in a dtype that is asked for, their way through meshes and files; against JAX's
+-- (tests/oracle/storage.py).
 local helper = require "spec.helper"
 local lib = require "meshlua.lib"
 local ml = require "meshlua"

@@ -41,7 +41,8 @@ describe("show", function()
   end)
 
   it("says how functions are called, and what modules have", function()
-    assert.equal("matmul(x: Tensor, w: Tensor) -> Tensor\n", show(ml.matmul):match "^[^\n]*\n")
+    assert.equal("matmul(x: Tensor, w: Tensor, {preferred_element_type: dtype}) -> Tensor\n",
+      show(ml.matmul):match "^[^\n]*\n")
     assert.truthy(show(nn.Linear):find "^nn%.Linear%(n_in: integers, n_out: integers, {")
     assert.equal("function string.format", show(string.format))
     local own = show(function(_, b, ...) return b, ... end)
