@@ -121,26 +121,19 @@ static int precedes(const KTensor *t, const char *p, const char *q, int first) {
 static int top_k(const KArgs *a) {
     const KTensor *x = &a->in[0], *values = &a->out[0], *ids = &a->out[1];
     int axis = ((const KTopK *)a->attr)->axis;
-    int64_t count = n_count(values), i[K_MAX_RANK];
+    int64_t count = n_count(x), i[K_MAX_RANK];
     for (int64_t e = 0; e < count; e++) {
-        n_index(values, e, i);
-        int64_t rank = i[axis];
-        for (int64_t k = 0; k < x->dims[axis]; k++) { /* the one that `rank` others precede */
-            int64_t preceding = 0;
-            i[axis] = k;
-            const char *here = n_at(x, i);
-            for (int64_t j = 0; j < x->dims[axis]; j++) {
-                i[axis] = j;
-                preceding += precedes(x, n_at(x, i), here, j < k);
-            }
-            i[axis] = k;
-            if (preceding != rank) continue;
-            char *from = n_at(x, i);
-            i[axis] = rank;
-            memcpy(n_at(values, i), from, (size_t)n_size(x->dtype));
-            n_put_int(ids, n_at(ids, i), k);
-            break;
+        n_index(x, e, i);
+        const char *here = n_at(x, i);
+        int64_t k = i[axis], preceding = 0;
+        for (int64_t j = 0; j < x->dims[axis]; j++) {
+            i[axis] = j;
+            preceding += precedes(x, n_at(x, i), here, j < k);
         }
+        if (preceding >= values->dims[axis]) continue;
+        i[axis] = preceding;
+        memcpy(n_at(values, i), here, (size_t)n_size(x->dtype));
+        n_put_int(ids, n_at(ids, i), k);
     }
     return 0;
 }

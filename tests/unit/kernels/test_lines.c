@@ -109,7 +109,7 @@ int main(void) {
     long_lines();
     rng_state = 1;
     static const char *const names[] = {"cumsum", "cumprod", "cummax", "cummin"};
-    for (int k = 0; k < 10; k++)
+    for (int k = 0; k < 20; k++)
         for (int t = 0; t < DT_COUNT; t++) {
             for (int n = 0; n < 4; n++)
                 if (t != DT_BOOL) cumulative(names[n], (DType)t);
