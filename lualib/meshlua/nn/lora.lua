@@ -5,10 +5,10 @@ local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 local initializers = require "meshlua.nn.initializers"
 local linear = require "meshlua.nn.linear"
+local masks = require "meshlua.nn.masks"
 local module = require "meshlua.nn.module"
 local param = require "meshlua.nn.param"
 local args = require "meshlua.ops.args"
-local params_of = require "meshlua.optim.params"
 local rngs_of = require "meshlua.nn.rngs"
 
 local op, raise, as = core.op, lib.raise, args.as
@@ -56,7 +56,7 @@ function M.lora(model, options)
   local scale = lib.check_number("lora", "alpha", options.alpha or rank) / rank
   local stream, dtype = rngs_of.stream("lora", options.rngs, "params"), options.param_dtype or "float32"
   local layers = layers_of("lora", model)
-  local on = params_of.mask("lora", options.only, "Linear")(layers)
+  local on = masks.mask("lora", options.only, "Linear")(layers)
   for i, entry in ipairs(layers) do
     local layer, first, last = entry.box, {}, {false}
     for d = 1, layer.kernel.ndim do table.insert(d <= layer.inputs and first or last, d) end

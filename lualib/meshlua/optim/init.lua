@@ -3,6 +3,7 @@
 -- and without a model the transformation, for chain.
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
+local masks = require "meshlua.nn.masks"
 local module = require "meshlua.nn.module"
 local loss_scale = require "meshlua.optim.loss_scale"
 local param = require "meshlua.nn.param"
@@ -31,7 +32,7 @@ function M.Optimizer:init(model, transformation, options)
     raise("E_VALUE", "Optimizer: the second argument must be a transformation, got a %s",
       type(transformation))
   end
-  self.trained = params_of.trained("Optimizer", options)
+  self.trained = masks.trained("Optimizer", options)
   local entries = self.trained((params_of.of(model)))
   self.clip = options.clip and transform.check_number("Optimizer", "clip", options.clip, 0)
   self.transformation = transformation
@@ -177,7 +178,7 @@ local function adam_like(who, options, weight_decay, mask)
   local numbers = transform.adam_numbers(who, adam)
   local parts = {transform.scale_by_adam(adam), transform.add_decayed_weights(weight_decay, mask),
     transform.scale_by_learning_rate(options.lr)}
-  local on = params_of.mask(who, mask)
+  local on = masks.mask(who, mask)
   local function decays(entries)
     local list = {}
     for i, marked in ipairs(on(entries)) do list[i] = marked and weight_decay or 0.0 end
@@ -308,7 +309,7 @@ end, decayed(0.0), function() return transform.scale(-1) end)
 ---@return Optimizer
 M.muon = made("muon", function(options)
   local matrices = options.matrices
-  local on = params_of.mask("muon", matrices == nil and function(_, p) return p.ndim == 2 end or matrices)
+  local on = masks.mask("muon", matrices == nil and function(_, p) return p.ndim == 2 end or matrices)
   local weight_decay = decayed(0.0)("muon", options)
   local adam = adam_like("muon", {lr = options.adam_lr or options.lr, b1 = options.adam_b1,
     b2 = options.adam_b2, eps = options.eps, eps_root = options.adam_eps_root, mu_dtype = options.mu_dtype,

@@ -4,6 +4,7 @@
 -- order of `entries`; context = {entries =, count = scalar: updates before this one}.
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
+local masks = require "meshlua.nn.masks"
 local args = require "meshlua.ops.args"
 local params_of = require "meshlua.optim.params"
 local tree = require "meshlua.tree"
@@ -262,7 +263,7 @@ end
 ---@return Transformation
 function M.add_decayed_weights(weight_decay, mask)
   weight_decay = check_number("add_decayed_weights", "weight_decay", weight_decay, 0)
-  local on = params_of.mask("add_decayed_weights", mask)
+  local on = masks.mask("add_decayed_weights", mask)
   return stateless("add_decayed_weights", function(updates, _, context)
     local marks = on(context.entries)
     return map(updates, function(u, i)

@@ -2,6 +2,7 @@
 -- running mean of the Params themselves.
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
+local masks = require "meshlua.nn.masks"
 local module = require "meshlua.nn.module"
 local params_of = require "meshlua.optim.params"
 local transform = require "meshlua.optim.transform"
@@ -83,7 +84,7 @@ M.grouped = grouped
 ---@param mask Mask
 ---@return Transformation
 function M.masked(transformation, mask)
-  local on = params_of.mask("masked", mask)
+  local on = masks.mask("masked", mask)
   return grouped("masked", {on = check("masked", transformation), off = identity}, function(entries)
     local labels = {}
     for i, marked in ipairs(on(entries)) do labels[i] = marked and "on" or "off" end
@@ -101,7 +102,7 @@ function M.multi_transform(transforms, labels)
     raise("E_VALUE", "multi_transform: expected {label = transformation}, got %s", lib.kind(transforms))
   end
   for _, transformation in pairs(transforms) do check("multi_transform", transformation) end
-  return grouped("multi_transform", transforms, params_of.labels("multi_transform", labels, transforms))
+  return grouped("multi_transform", transforms, masks.labels("multi_transform", labels, transforms))
 end
 
 -- ---- every few gradients ----------------------------------------------------------------------------
