@@ -157,6 +157,11 @@ describe("a product in the dtype that is asked for:", function()
       assert.is_nil(difference(y, ml.einsum("ij,jk->ik", x, w, options)))
     end)
   end
+
+  it("is an option by its name", function()
+    helper.raises("matmul: options must be a table, not a number", ml.matmul, ml.ones {2, 2}, ml.ones {2, 2}, 1)
+    helper.raises("matmul: unknown option prefered", ml.matmul, ml.ones {2, 2}, ml.ones {2, 2}, {prefered = 1})
+  end)
 end)
 
 -- ---- meshes, moves, files ---------------------------------------------------------------------------

@@ -58,7 +58,7 @@ function M.matmul(x, w, options)
     local list = meet("matmul", {x, w})
     x, w = list[1], list[2]
   end
-  if not options or not options.preferred_element_type then return product(x, w) end
+  if options == nil or lib.options("matmul", options).preferred_element_type == nil then return product(x, w) end
   local dtype, wide, result = args.product_dtypes("matmul", x.dtype, options.preferred_element_type)
   return args.as(product(args.as(x, dtype), args.as(w, dtype), wide), result)
 end
