@@ -15,7 +15,7 @@ local M = {}
 --- used up, n begins to go in steps that grow: by the share GROWTH of n where all are. tests/fault/full.lua lifts
 --- the limit.
 local watched = rawget(_G, "SANITIZE") ~= nil
-M.budget = FAULT_BUDGET or 0.1 -- luacheck: ignore
+M.budget = FAULT_BUDGET or 0.06 -- luacheck: ignore
 local GROWTH = watched and 0.25 or 0.1
 local AGAIN = watched and 8 or 21 -- allocations that fail once more, to see what runs leave behind
 

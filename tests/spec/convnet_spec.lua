@@ -29,7 +29,7 @@ describe("the convnet", function()
     assert.truthy(first[4] < first[1])
   end)
 
-  it("learns: four images of five after 100 steps, as the script it is", function()
+  helper.figures("learns: four images of five after 100 steps, as the script it is", function()
     local steps, least = 100, 80
     if helper.watched then steps, least = 12, 30 end
     local out, err, code = helper.run {"models/convnet.lua", "--mesh=none", "--steps=" .. steps,

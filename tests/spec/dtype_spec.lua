@@ -384,7 +384,7 @@ describe("every number of", function()
       end
     end)
 
-    it(dtype .. " takes what is nearest to it, ties to even", function()
+    helper.figures(dtype .. " takes what is nearest to it, ties to even", function()
       local top = ((1 << 15 - format.mantissa) - 1) << format.mantissa -- infinity
       local between, above, below = {}, {}, {}
       for word = 0, top - 1 do

@@ -5,7 +5,7 @@ local misuse = require "spec.misuse"
 local ml = require "meshlua"
 
 local core = ml.core
-local DRAWN = helper.watched and 5 or 40 -- lists of arguments that are drawn for each function
+local DRAWN = helper.watched and 5 or 25 -- lists of arguments that are drawn for each function
 
 local function tensor() return ml.reshape(ml.arange(6.0), {2, 3}) end
 local function ids() return ml.tensor {0, 1} end

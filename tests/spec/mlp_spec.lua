@@ -52,7 +52,7 @@ describe("the MLP", function()
     assert.truthy(first[10] < 0.8 * first[1])
   end)
 
-  it("learns: four images of five after 150 steps, as the script it is", function()
+  helper.figures("learns: four images of five after 150 steps, as the script it is", function()
     local out, err, code = helper.run {"models/mlp.lua", "--steps=150", "--warmup=20"}
     assert.same({"", 0}, {err, code})
     local accuracy = tonumber(out:match "\ntest accuracy (%d+%.%d+)%%\n")

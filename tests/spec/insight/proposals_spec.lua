@@ -119,7 +119,7 @@ describe("better specs", function()
     keeps_promise(p, training(half(by_name, rules), rules))
   end)
 
-  it("003 L538: of the whole block are heads and Megatron's pair, one after the other", function()
+  helper.figures("003 L538: of the whole block are heads and Megatron's pair, one after the other", function()
     local rules = {table.unpack(blocks.rules.slides)}
     local function forward(with)
       local block = ml.init(function(rngs) return blocks.TransformerBlock(WIDTH, 16, HIDDEN, 0.1, rngs) end,
@@ -335,7 +335,7 @@ describe("better specs are told", function()
 end)
 
 describe("looking for better specs", function()
-  it("changes nothing, and finds the same again", function()
+  helper.figures("changes nothing, and finds the same again", function()
     local rules = {{"embed", "model"}, {"embed", false}, {"hidden", false}}
     local step, model, opt, x = training(half(by_name, rules), rules)
     local function all()

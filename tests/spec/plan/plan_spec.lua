@@ -90,7 +90,7 @@ describe("meshlua plan", function()
     assert.equal(eight.layouts[1].utilization, four.layouts[1].utilization)
   end)
 
-  it("pads vocabularies and heads that the mesh does not divide, and says so", function()
+  figures("pads vocabularies and heads that the mesh does not divide, and says so", function()
     local out = plan("gpt2-xl", "fake:h200:8", "--mesh=data:2,model:4", "--rules=fsdp_tp")
     assert.matches("\npadded, so that the mesh divides them: vocab 50257 to 50260, ", out)
     assert.matches("heads 25 to 28", out)
@@ -104,7 +104,7 @@ describe("meshlua plan", function()
     assert.same({}, p.refused)
   end)
 
-  it("gives experts an axis of their own", function()
+  figures("gives experts an axis of their own", function()
     local out = plan("mixtral-8x7b", "fake:h200:64", "--mesh=data:4,expert:8,model:2", "--rules=fsdp_ep_tp")
     for _, text in ipairs {"all_to_all over expert", "--parallelism.data_parallel_shard_degree=32 ",
       "--parallelism.expert_parallel_degree=8", "layers.mlp.up: P(None, 'expert', 'data', 'model')"} do
@@ -190,7 +190,7 @@ describe("meshlua plan", function()
     assert(tonumber(out:match "(%d+) steps") > 24 * 20)
   end)
 
-  it("finds what must be computed again with layers as a loop, on a mesh that the user names, too", function()
+  figures("finds what must be computed again with layers as a loop, on a mesh of the user's, too", function()
     local p = planned("gpt2-xl", "fake:a100-40:8", "--layers=17", "--layers=unrolled", "--mesh=data:8",
       "--rules=fsdp", "--batch=256")
     assert.equal(1, #p.layouts)

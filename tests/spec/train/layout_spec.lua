@@ -26,6 +26,7 @@ local data = assert(gpt.data(config, text))
 local layouts = {{"none", "dp"}, {"data:8", "tp"}, {"data:8,model:1", "tp"}, {"data:4,model:2", "tp"},
   {"data:2,model:4", "tp"}, {"data:1,model:8", "tp"}, {"model:8", "tp"}, {"data:4,model:2", "fsdp"},
   {"data:4,model:2", "fsdp_tp"}}
+if helper.watched then layouts = {layouts[1], layouts[4], layouts[7], layouts[9]} end -- one of each kind
 
 local function new_run(mesh, rules)
   local cfg = {}
