@@ -27,6 +27,10 @@ end
 local function bounds(who, range, n, d)
   if not range then return 0, n, 1 end
   local first, last, step = range[1] or 1, range[2] or -1, range[3] or 1
+  if type(first) == "table" or type(last) == "table" then
+    raise("E_VALUE", "%s: the range of dim %d has ranges in it; each dim's is an argument of its own: %s",
+      who, d, "x:slice(false, {1, 4})")
+  end
   lib.check_integer(who, "the first position of a range", first)
   lib.check_integer(who, "the last position of a range", last)
   if math.type(step) ~= "integer" or step < 1 then

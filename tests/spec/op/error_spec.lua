@@ -134,6 +134,9 @@ bad("slice", "E_SHAPE", "position 3 of dim 1, which has 2; positions count from 
 end)
 bad("slice", "E_SHAPE", "position 0 of dim 1", function() return f:at(0) end)
 bad("slice", "E_SHAPE", "3 ranges for rank 2", function() return f:slice(1, 1, 1) end)
+bad("slice", "E_VALUE", "the range of dim 1 has ranges in it; each dim's is an argument", function()
+  return f:slice {false, {1, 2}}
+end)
 bad("slice", "E_SHAPE", "the range 3..1 of dim 2 is backwards; use flip", function()
   return f:slice(false, {3, 1})
 end)
