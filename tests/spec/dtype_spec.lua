@@ -123,6 +123,7 @@ describe("a Lua number never widens a tensor:", function()
     assert.equal("int32", ml.arange(8).dtype)
     assert.equal("float32", ml.arange(8.0).dtype)
     assert.equal("int32", ml.arange(0.5, 5.0, 1.0, "int32").dtype)
+    assert.equal("int16", ml.arange(2, 5, "int16").dtype)
     assert.same({0, 1, 2, 3, 4}, ml.arange(0.5, 5.0, 1.0, "int32"):totable())
   end)
 

@@ -1,7 +1,7 @@
 -- ops.lua: the functions that make and join tensors. They take {out_sharding = P(...)}, and their optional
 -- parameters by name.
 return [[
-arange(first: number, last: number|dtype?, step: number?, dtype: dtype?) -> Tensor
+arange(first: number, last: number|dtype?, step: number|dtype?, dtype: dtype?) -> Tensor
   0, 1, ... below n: arange(n); or from first, below last. int32 for whole numbers, float32 for others.
 concat(list: Tensor[], axis: integer?) -> Tensor
   Tensors behind each other along an axis (default 1).

@@ -75,6 +75,7 @@ end
 --- others, or the dtype given.
 function M.arange(first, last, step, dtype)
   if type(last) == "string" then last, dtype = nil, last end
+  if type(step) == "string" then step, dtype = nil, step end
   if last == nil then first, last = math.type(first) == "integer" and 0 or 0.0, first end
   step = step or 1
   if type(first) ~= "number" or type(last) ~= "number" or type(step) ~= "number" or step == 0 then
