@@ -86,10 +86,11 @@ class Suite:
         out = [("absent", n) for n in case.uses if n not in self.names]
         return out + [("dtype", d) for d in map(str, dtypes) if d not in self.dtypes]
 
-    def add(self, case, outputs, cotangents=(), gradients=None):
-        """outputs: arrays; gradients: {input (from 0): array} for the cotangents of all float outputs."""
+    def add(self, case, outputs, cotangents=(), gradients=None, tangents=({}, ())):
+        """outputs: arrays; gradients: {input (from 0): array} for the cotangents of all float outputs; tangents: {input:
+        array}, and those of the float outputs."""
         self.total += 1
-        self.waiting.append((case, outputs, cotangents, gradients or {}))
+        self.waiting.append((case, outputs, cotangents, gradients or {}, tangents))
         if len(self.waiting) >= PER_FILE:
             self.flush()
 
@@ -105,8 +106,9 @@ class Suite:
             return
         self.files += 1
         arrays, rows = {}, []
-        for i, (case, outputs, cotangents, gradients) in enumerate(self.waiting, 1):
-            for letter, group in (("a", case.inputs), ("k", case.consts), ("y", outputs), ("c", cotangents)):
+        for i, (case, outputs, cotangents, gradients, (directions, tangents)) in enumerate(self.waiting, 1):
+            for letter, group in (("a", case.inputs), ("k", case.consts), ("y", outputs), ("c", cotangents),
+                                  ("t", directions.values()), ("d", tangents)):
                 for j, x in enumerate(group, 1):
                     arrays[f"{i}{letter}{j}"] = x
             for j, x in gradients.items():
@@ -116,7 +118,8 @@ class Suite:
                 "name": case.name, "op": case.op, "inputs": len(case.inputs), "consts": len(case.consts),
                 "outputs": len(outputs), "rtol": rtol, "atol": atol, "scale": case.scale or None,
                 "check": case.check if case.check != "all" else None,
-                "diff": [j + 1 for j in gradients] if gradients else None,
+                "diff": [j + 1 for j in gradients or directions] or None,
+                "backward": bool(gradients) or None, "forward": bool(tangents) or None,
             }
             body = "; ".join(case.lines)
             rows.append(f"{lua(fields)[0][:-1]}, f = function(ml, a, k, tools) local v = {{}}; {body} end}},")

@@ -1,7 +1,7 @@
 """JAX's own inputs for its primitives: jax/_src/internal_test_util/test_harnesses.py of the jax wheel.
 
-Each of them is traced, and each equation of the trace is a row of jax_rows.py; the results and gradients are those of
-the traced function in JAX on a CPU.
+Each of them is traced, and each equation of the trace is a row of jax_rows.py; the results, gradients and tangents are
+those of the traced function in JAX on a CPU.
 """
 
 import os
@@ -126,24 +126,43 @@ def one(suite, harness):
     outs = [np.asarray(y) for y in jax.tree.leaves(jax.jit(harness.dyn_fun)(*args))]
     diff = [i for i, a in enumerate(args) if is_float(a) and i not in case.fixed]
     floats = [i for i, y in enumerate(outs) if is_float(y)]
-    cotangents, gradients = [], {}
-    if diff and floats and not harness.group_name.startswith("random"):
-        cotangents = [rng.standard_normal(outs[i].shape).astype(outs[i].dtype) for i in floats]
+    suite.add(case, outs, *derivatives(harness, args, diff, floats, rng, outs))
 
-        def back(cts, *xs):
-            def f(*ds):
-                full = list(xs)
-                for i, d in zip(diff, ds):
-                    full[i] = d
-                leaves = jax.tree.leaves(harness.dyn_fun(*full))
-                return [leaves[i] for i in floats]
-            return jax.vjp(f, *(xs[i] for i in diff))[1](list(cts))
 
+def derivatives(harness, args, diff, floats, rng, outs):
+    """Cotangents of the float results and the gradients for them; tangents of the inputs and what becomes of them.
+    Empty where JAX has none: of some of its primitives it has one and not the other."""
+    none = [], {}, ({}, [])
+    if not diff or not floats or harness.group_name.startswith("random"):
+        return none
+    cotangents = [rng.standard_normal(outs[i].shape).astype(outs[i].dtype) for i in floats]
+    directions = {i: rng.standard_normal(args[i].shape).astype(args[i].dtype) for i in diff}
+
+    def function(xs):
+        def f(*ds):
+            full = list(xs)
+            for i, d in zip(diff, ds):
+                full[i] = d
+            leaves = jax.tree.leaves(harness.dyn_fun(*full))
+            return [leaves[i] for i in floats]
+        return f, [xs[i] for i in diff]
+
+    def back(*xs):
+        f, ds = function(xs)
+        return jax.vjp(f, *ds)[1](cotangents)
+
+    def forward(*xs):
+        f, ds = function(xs)
+        return jax.jvp(f, ds, list(directions.values()))[1]
+
+    def had(fn):
         try:
-            gradients = dict(zip(diff, map(np.asarray, jax.jit(back)(cotangents, *args))))
-        except (NotImplementedError, ValueError, TypeError):  # JAX has no gradient of it
-            cotangents = []
-    suite.add(case, outs, cotangents, gradients)
+            return list(map(np.asarray, jax.jit(fn)(*args)))
+        except (NotImplementedError, ValueError, TypeError):
+            return []
+
+    gradients, tangents = dict(zip(diff, had(back))), had(forward)
+    return cotangents if gradients else none[0], gradients, (directions, tangents) if tangents else none[2]
 
 
 def hash_of(name):

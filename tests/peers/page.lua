@@ -76,9 +76,9 @@ put [[
 # Other projects' tests
 
 Cases that other projects wrote for operators of their own, run by `script/peers`: their inputs, and what
-they themselves make of them (values, shapes, dtypes and, where they have some, gradients), from their
-packages. Nothing of theirs is in this tree; `tests/peers/` says by which call of meshlua each of their
-operators is meant. `script/peers` has written this page.
+they themselves make of them (values, shapes, dtypes and, where they have some, gradients, of JAX also jvp),
+from their packages. Nothing of theirs is in this tree; `tests/peers/` says by which call of meshlua each of
+their operators is meant. `script/peers` has written this page.
 
 Values must agree within 3e-6 of each element for float32, 1e-13 for float64, 1e-2 for bfloat16 and 1.5e-3 for
 float16; of the largest element where elements are added up, and 5 times that for gradients. Dtypes must

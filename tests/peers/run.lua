@@ -49,19 +49,22 @@ local function is_float(x) return x.dtype:find "float" ~= nil end
 
 local tools = {fill = fill, optimize = optimize, steps = steps}
 
---- The gradients of the float results, times their cotangents, by the inputs in case.diff.
-local function gradients(case, inputs, consts, cotangents)
+--- The inputs in case.diff, and the function from them to the float results.
+local function differentiated(case, inputs, consts)
   local diff = {}
   for n, j in ipairs(case.diff) do diff[n] = inputs[j] end
-  local function run(...)
-    local args = table.move(inputs, 1, #inputs, 1, {})
+  return diff, function(...)
+    local args, floats = table.move(inputs, 1, #inputs, 1, {}), {}
     for n, j in ipairs(case.diff) do args[j] = (select(n, ...)) end
-    local floats = {}
     for _, y in ipairs {case.f(ml, args, consts, tools)} do
       if is_float(y) then floats[#floats + 1] = y end
     end
     return floats
   end
+end
+
+--- The gradients of the results, times their cotangents.
+local function gradients(run, diff, cotangents)
   if #cotangents == 1 then
     local _, back = ml.vjp(function(...) return run(...)[1] end, table.unpack(diff))
     return {back(cotangents[1])}
@@ -86,11 +89,16 @@ local function check(case, data, i)
   if not case.diff then return false end
   local floats = 0
   for _, y in ipairs(outputs) do floats = floats + (is_float(y) and 1 or 0) end
-  local grads = gradients(case, inputs, consts, tensors(data, i, "c", floats))
-  for n, j in ipairs(case.diff) do
+  local diff, run = differentiated(case, inputs, consts)
+  local grads = case.backward and gradients(run, diff, tensors(data, i, "c", floats))
+  for n, j in ipairs(case.backward and case.diff or {}) do
     compare("gradient", grads[n], data[i .. "g" .. j], case, 5)
   end
-  return true
+  if case.forward then
+    local _, forward = ml.jvp(run, diff, tensors(data, i, "t", #diff))
+    for n = 1, floats do compare("tangent", forward[n], data[i .. "d" .. n], case, 5) end
+  end
+  return case.backward
 end
 
 --- Runs the cases of one file; notes what fails. Gives how many ran, and how many of those that pass have gradients.
