@@ -259,7 +259,7 @@ ROWS = {
     "integer_pow": lambda x, y: ml.pow(x, y), "select_n": select_n, "clamp": lambda low, x, high: ml.clip(x, low, high),
     "reduce_sum": reduce_sum, "reduce_max": lambda x, axes, **_: reduce_("max")(x, axes),
     "reduce_min": lambda x, axes, **_: reduce_("min")(x, axes),
-    "reduce_prod": lambda x, axes, **_: reduce_("prod")(x, axes),
+    "reduce_prod": lambda x, axes, **_: kept(x, reduce_("prod")(x, axes)),
     "reduce_and": lambda x, axes, **_: reduce_("all")(x, axes) if is_bool(x) else absent("reduce (bitwise)"),
     "reduce_or": lambda x, axes, **_: reduce_("any")(x, axes) if is_bool(x) else absent("reduce (bitwise)"),
     "reduce_xor": nothing("reduce (bitwise)"), "reduce": nothing("reduce (by a function)"),
