@@ -2737,10 +2737,10 @@ function ml.zeros_like(x, dtype) end
 --- 0, 1, ... below n: arange(n); or from first, below last. int32 for whole numbers, float32 for others.
 ---@param first number
 ---@param last? number|DType
----@param step? number
+---@param step? number|DType
 ---@param dtype? DType
 ---@return Tensor
----@overload fun(first: number, options: {last?: number|DType, step?: number, dtype?: DType, out_sharding?: NamedSharding|P|table}): Tensor
+---@overload fun(first: number, options: {last?: number|DType, step?: number|DType, dtype?: DType, out_sharding?: NamedSharding|P|table}): Tensor
 function ml.arange(first, last, step, dtype) end
 
 --- Tensors behind each other along an axis (default 1).
