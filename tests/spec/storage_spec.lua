@@ -159,8 +159,9 @@ describe("a product in the dtype that is asked for:", function()
   end
 
   it("is an option by its name", function()
-    helper.raises("matmul: options must be a table, not a number", ml.matmul, ml.ones {2, 2}, ml.ones {2, 2}, 1)
-    helper.raises("matmul: unknown option prefered", ml.matmul, ml.ones {2, 2}, ml.ones {2, 2}, {prefered = 1})
+    local x = ml.ones {2, 2}
+    helper.raises("matmul: options must be a table, not a number", ml.matmul, x, x, 1)
+    helper.raises("matmul: unknown option 'prefered'", ml.matmul, x, x, {prefered = 1})
   end)
 end)
 

@@ -58,8 +58,9 @@ function M.matmul(x, w, options)
     local list = meet("matmul", {x, w})
     x, w = list[1], list[2]
   end
-  if options == nil or lib.options("matmul", options).preferred_element_type == nil then return product(x, w) end
-  local dtype, wide, result = args.product_dtypes("matmul", x.dtype, options.preferred_element_type)
+  local wanted = options ~= nil and lib.options("matmul", options).preferred_element_type
+  if not wanted then return product(x, w) end
+  local dtype, wide, result = args.product_dtypes("matmul", x.dtype, wanted)
   return args.as(product(args.as(x, dtype), args.as(w, dtype), wide), result)
 end
 
