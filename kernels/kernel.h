@@ -90,9 +90,37 @@ typedef void KSgemm(int order, int transa, int transb, int m, int n, int k, floa
 typedef void KDgemm(int order, int transa, int transb, int m, int n, int k, double alpha,
                     const double *a, int lda, const double *b, int ldb, double beta, double *c,
                     int ldc);
+/* BLAS and LAPACK by Fortran's conventions: column-major, all by address, the lengths of texts at
+ * the end. Matrices are of float or double. */
+typedef void KTrsm(const char *side, const char *uplo, const char *trans, const char *diag,
+                   const int *m, const int *n, const void *alpha, const void *a, const int *lda,
+                   void *b, const int *ldb, size_t, size_t, size_t, size_t);
+typedef void KPotrf(const char *uplo, const int *n, void *a, const int *lda, int *info, size_t);
+typedef void KGetrf(const int *m, const int *n, void *a, const int *lda, int *ipiv, int *info);
+typedef void KGeqrf(const int *m, const int *n, void *a, const int *lda, void *tau, void *work,
+                    const int *lwork, int *info);
+typedef void KOrgqr(const int *m, const int *n, const int *k, void *a, const int *lda,
+                    const void *tau, void *work, const int *lwork, int *info);
+typedef void KSyevd(const char *jobz, const char *uplo, const int *n, void *a, const int *lda,
+                    void *w, void *work, const int *lwork, int *iwork, const int *liwork, int *info,
+                    size_t, size_t);
+typedef void KGesdd(const char *jobz, const int *m, const int *n, void *a, const int *lda, void *s,
+                    void *u, const int *ldu, void *vt, const int *ldvt, void *work,
+                    const int *lwork, int *iwork, int *info, size_t);
+typedef struct KLapack {
+    KTrsm *trsm;
+    KPotrf *potrf;
+    KGetrf *getrf;
+    KGeqrf *geqrf;
+    KOrgqr *orgqr;
+    KSyevd *syevd;
+    KGesdd *gesdd;
+} KLapack;
+
 typedef struct KBlas {
     KSgemm *sgemm;
     KDgemm *dgemm;
+    KLapack lapack[2]; /* of float32 and of float64 */
 } KBlas;
 
 typedef struct KArgs {
@@ -389,6 +417,21 @@ typedef struct KSort {
 typedef struct KTopK {
     int32_t axis;
 } KTopK;
+
+/* linalg: matrices are the last two dims, each a unit; float32 and float64; no attr but
+ * lapack_triangular_solve's. The kernels are LAPACK's functions, and args.blas is there.
+ * lapack_cholesky: in x (its lower triangle is read); out l, zero above the diagonal; NaN in the
+ * triangle where x is not positive definite.
+ * lapack_triangular_solve: in a, b; out x: op(a) x = b, or x op(a) = b (right).
+ * lapack_lu: in x[m,n]; out lu (u, and l below its diagonal), pivots (int32[k], the row that was
+ * exchanged with each, 0-based; k = min(m, n)), permutation (int32[m]): x[permutation] = l u.
+ * lapack_qr: in x[m,n]; out q[m,k], r[k,n]; k = min(m, n), or m.
+ * lapack_eigh: in x (its lower triangle is read); out w[n], rising, v[n,n], a column each.
+ * lapack_svd: in x[m,n]; out u[m,k], s[min(m, n)], falling, vt[k,n]; or u[m,m], vt[n,n].
+ * What the last two are of a matrix with an infinity or NaN, or that does not converge, is NaN. */
+typedef struct KTriangular {
+    int32_t right, lower, transpose, unit; /* unit: the diagonal counts as ones, and is not read */
+} KTriangular;
 
 /* softmax along the last dim: in x; out y. softmax_grad: in y, dy; out dx = y * (dy - sum(dy * y)).
  * log_softmax: in x; out y. No attr. */

@@ -10,6 +10,7 @@ local M = {}
 local pages = {
   {"tensor.md", "Tensors", {"tensor"}},
   {"make.md", "Making tensors, and random numbers", {"ops"}},
+  {"linalg.md", "Matrices", {"linalg"}},
   {"sharding.md", "Meshes, shardings, collectives", {"sharding"}},
   {"transform.md", "jit, gradients, loops, trees", {"transform"}},
   {"nn.md", "Layers", {"nn"}},

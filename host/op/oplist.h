@@ -132,6 +132,14 @@ OP(CUMPROD, cumulative)
 OP(CUMMAX, cumulative)
 OP(CUMMIN, cumulative)
 
+/* linalg */
+OP(CHOLESKY, linalg)
+OP(TRIANGULAR_SOLVE, linalg)
+OP(LU, linalg)
+OP(QR, linalg)
+OP(EIGH, linalg)
+OP(SVD, linalg)
+
 /* rowwise */
 OP(SOFTMAX, rowwise)
 OP(SOFTMAX_GRAD, rowwise)

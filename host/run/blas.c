@@ -56,6 +56,34 @@ static void *open_library(Ctx *cx, const char *asked, Blas *b) {
     return NULL;
 }
 
+static void find_lapack(void *lib, Blas *b) {
+    for (int wide = 0; wide < 2; wide++) {
+        KLapack *t = &b->table.lapack[wide];
+#define FIND(type, name) t->name = (type *)dlsym(lib, wide ? "d" #name "_" : "s" #name "_")
+        FIND(KTrsm, trsm);
+        FIND(KPotrf, potrf);
+        FIND(KGetrf, getrf);
+        FIND(KGeqrf, geqrf);
+        FIND(KOrgqr, orgqr);
+        FIND(KSyevd, syevd);
+        FIND(KGesdd, gesdd);
+#undef FIND
+    }
+}
+
+static bool has_lapack(const KLapack *t) {
+    return t->trsm && t->potrf && t->getrf && t->geqrf && t->orgqr && t->syevd && t->gesdd;
+}
+
+Err blas_need_lapack(Ctx *cx, Blas *b, const char *op) {
+    const KBlas *table = blas_load(cx, b);
+    if (table && has_lapack(&table->lapack[0]) && has_lapack(&table->lapack[1])) return E_OK;
+    return err_set(cx, E_UNSUPPORTED,
+                   "%s: runs on OpenBLAS's LAPACK, which is not there%s%s; install it (Debian: "
+                   "libopenblas0-pthread), or name the library in MESHLUA_BLAS",
+                   op, *b->why ? ": " : "", table ? "a BLAS without it" : b->why);
+}
+
 const KBlas *blas_load(Ctx *cx, Blas *b) {
     const char *asked = env_get(ENV_BLAS);
     if (!b->tried) {
@@ -66,6 +94,7 @@ const KBlas *blas_load(Ctx *cx, Blas *b) {
             char *(*core)(void) = (char *(*)(void))dlsym(lib, "openblas_get_corename");
             b->table.sgemm = (KSgemm *)dlsym(lib, "cblas_sgemm");
             b->table.dgemm = (KDgemm *)dlsym(lib, "cblas_dgemm");
+            find_lapack(lib, b);
             snprintf(b->core, sizeof b->core, "%s", core ? core() : "unknown");
             snprintf(b->why, sizeof b->why, "%s has no cblas_sgemm and cblas_dgemm", b->file);
             log_line(cx, LOG_INFO, "BLAS %s, core %s", b->file, b->core);

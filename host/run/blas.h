@@ -20,6 +20,8 @@ typedef struct Blas {
 void blas_prepare_environment(void);
 /* Loads it the first time. NULL where there is none. */
 const KBlas *blas_load(Ctx *cx, Blas *b);
+/* Has it LAPACK, which the op named needs? Loads it. */
+Err blas_need_lapack(Ctx *cx, Blas *b, const char *op) MUST_CHECK;
 /* Can the one that MESHLUA_BLAS asks for be used? Loads it. */
 Err blas_check(Ctx *cx, Blas *b) MUST_CHECK;
 

@@ -34,13 +34,16 @@
     X(rope, level)                                                                                 \
     X(adamw, level)
 
+/* The same at all levels: LAPACK's. */
+extern const KernelRow k_rows_linalg[];
+
 enum { MAX_ROWS = 64 };
 
 #define DECLARE(family, level) extern const KernelRow k_rows_##family##_##level[];
 #define NAME(family, level)    k_rows_##family##_##level,
 #define LEVEL(level)                                                                               \
     FAMILIES(DECLARE, level)                                                                       \
-    static const KernelRow *const families_##level[] = {FAMILIES(NAME, level) NULL};
+    static const KernelRow *const families_##level[] = {FAMILIES(NAME, level) k_rows_linalg, NULL};
 LEVELS(LEVEL)
 
 typedef struct Level {

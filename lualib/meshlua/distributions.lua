@@ -3,6 +3,7 @@
 local control = require "meshlua.transform.control"
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
+local linalg = require "meshlua.ops.linalg"
 local ops = require "meshlua.ops"
 local args = require "meshlua.ops.args"
 
@@ -167,6 +168,32 @@ return function(random, inner)
     local full = args.copy(batch)
     full[#full + 1] = own[#own]
     return ops.softmax(gamma(who, key, alpha, full, dtype, true), -1)
+  end
+
+  --- Normal draws with a mean and a covariance, by its Cholesky factor.
+  function M.multivariate_normal(key, mean, cov, shape, dtype)
+    local who = "random.multivariate_normal"
+    check_key(who, key)
+    local own = args.check_tensor(who, mean, "the mean").shape
+    local square = args.check_tensor(who, cov, "cov").shape
+    local n = own[#own]
+    if not n or #square < 2 or square[#square] ~= n or square[#square - 1] ~= n then
+      raise("E_SHAPE", "%s: a mean of [..., n] and a covariance of [..., n, n], not %s and %s", who,
+        core.typeof(mean), core.typeof(cov))
+    end
+    dtype = dtype or core.promote("float32", core.promote(mean.dtype, cov.dtype))
+    dtype = float_dtype(who, dtype)
+    if shape ~= nil then
+      shape = lib.check_shape(who, shape)
+    else
+      shape = op.add(ops.sum(op.astype(mean, {dtype = dtype}), -1),
+        ops.sum(op.astype(cov, {dtype = dtype}), {-2, -1})).shape
+    end
+    local full, front = args.copy(shape), args.copy(shape)
+    full[#full + 1], front[#front + 1], front[#front + 2] = n, n, n
+    local l = ops.broadcast(linalg.cholesky(args.as(cov, dtype)), front)
+    local draws = ops.matmul(l, ops.expand_dims(random.normal(key, full, dtype), -1))
+    return op.add(args.as(mean, dtype), ops.squeeze(draws, -1))
   end
 
   -- ---- poisson -----------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ ml.tree = require "meshlua.tree"
 
 -- The rest is loaded when it is first used: a script that needs no layers should not wait for them.
 local modules = {nn = true, optim = true, schedule = true, data = true, train = true, profile = true,
-  checkpoint = true}
+  checkpoint = true, linalg = "ops.linalg"} -- name -> true, or the file
 local functions = {} -- name -> the module that has it
 for module, names in pairs {
   ["checkpoint.load"] = {"load"},
@@ -74,7 +74,7 @@ end
 ml.split = nil -- of tensors and of modules: see nn/state.lua
 -- A name that is not there is an error, not nil.
 setmetatable(ml, {__index = function(_, name)
-  local from = modules[name] and name or functions[name]
+  local from = modules[name] == true and name or modules[name] or functions[name]
   if not from then return lib.missing("ml", "", name) end
   local module = require("meshlua." .. from)
   ml[name] = modules[name] and module or module[name]

@@ -410,7 +410,7 @@ end
 -- What is made of these is loaded when it is first called.
 local others
 for _, name in ipairs {"beta", "choice", "dirichlet", "exponential", "gamma", "laplace", "loggamma",
-    "poisson"} do
+    "multivariate_normal", "poisson"} do
   local fn
   M[name] = function(...)
     others = others or require "meshlua.distributions"(M, {between = between, check_key = check_key,

@@ -82,7 +82,9 @@ add("shapes and parts", {
       x:cumprod(2), x:cummax(3), x:cummin(1, true), ml.scatter_set(x, s.ids, x),
       x:at(s.ids, false, s.ids):add(1, "drop"), x:at(s.ids, s.ids):max(2), x:at(s.ids):get("fill"),
       ml.dynamic_slice(x, {0, s.ids:at(1), 0}, {1, 1, 1}), x:top_k(2), x:argsort(),
-      x:sort(-1, true), x:astype "int32", x:bitcast "int32", x:clip(1, 2), x:stop_gradient()}
+      x:sort(-1, true), x:astype "int32", x:bitcast "int32", x:clip(1, 2), x:stop_gradient(),
+      ml.linalg.svd(x), ml.linalg.eigh(x:slice(false, false, {1, 3})), (ml.linalg.qr(x)),
+      ml.random.multivariate_normal(ml.random.key(0), ml.zeros(2), ml.linalg.inv(ml.eye(2)))}
   end,
 })
 

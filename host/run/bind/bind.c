@@ -251,6 +251,23 @@ static Err bind_agreement(Exec *e) {
                       &e->step[first].exchange->what);
 }
 
+/* Steps that are LAPACK's run where it is: on the processor. */
+static Err bind_lapack(Exec *e) {
+    const Plan *p = e->plan;
+    for (int32_t i = 0; i < p->steps.n; i++) {
+        const PlanStep *s = plan_step(p, i);
+        const char *op = plan_str(p, s->op);
+        if (s->kind != STEP_KERNEL || strncmp(plan_str(p, s->name), "lapack_", 7) != 0) continue;
+        if (gpu_is_there(&e->rt->gpu))
+            return err_set(e->rt->cx, E_UNSUPPORTED,
+                           "%s: does not run on GPUs; compute it in a run on the processor "
+                           "(--devices=N), and read what it gives with ml.load",
+                           op);
+        TRY(blas_need_lapack(e->rt->cx, &e->rt->blas, op));
+    }
+    return E_OK;
+}
+
 static Err bind_all(Exec *e, const Type *const *result_type) {
     const Plan *p = e->plan;
     Depends depends;
@@ -262,6 +279,7 @@ static Err bind_all(Exec *e, const Type *const *result_type) {
     /* On devices that are fake, and on those of other processes. */
     e->only_types = e->rt->fake || !place_has_own(e->mesh);
     if (e->only_types) return E_OK;
+    TRY(bind_lapack(e));
     TRY(bind_classes(e));
     TRY(bind_buffers(e));
     if (gpu_is_there(&e->rt->gpu)) TRY(memory_check_plan(e));

@@ -7,7 +7,8 @@ local M = {}
 
 --- Modules by the prefix of their rows.
 local function modules()
-  return {[""] = ml, ["random."] = ml.random, ["tree."] = ml.tree, ["nn."] = ml.nn, ["optim."] = ml.optim,
+  return {[""] = ml, ["random."] = ml.random, ["linalg."] = ml.linalg, ["tree."] = ml.tree,
+    ["nn."] = ml.nn, ["optim."] = ml.optim,
     ["initializers."] = ml.nn.initializers, ["schedule."] = ml.schedule, ["data."] = ml.data,
     ["train."] = ml.train, ["profile."] = ml.profile, ["checkpoint."] = ml.checkpoint,
     ["remat_policies."] = ml.remat_policies}

@@ -21,9 +21,9 @@ local M = {}
 --- The version that first had the rows of exports/.
 M.SINCE = "0.1"
 
---- The files of rows. Those of the first two take out_sharding, and their optional parameters by name, too.
-M.families = {"tensor", "ops", "sharding", "transform", "nn", "optim", "checkpoint", "tools"}
-local takes_names = {tensor = true, ops = true}
+--- The files of rows. Those of the first three take out_sharding, and their optional parameters by name, too.
+M.families = {"tensor", "ops", "linalg", "sharding", "transform", "nn", "optim", "checkpoint", "tools"}
+local takes_names = {tensor = true, ops = true, linalg = true}
 local also_take_names = {["data.windows"] = true, make_array_from_callback = true, all_to_all = true}
 
 local texts

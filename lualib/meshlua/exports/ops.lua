@@ -71,6 +71,8 @@ random.laplace(key: key, shape: shape?, dtype: dtype?) -> Tensor
   Standard Laplace.
 random.loggamma(key: key, a: number|Tensor, shape: shape?, dtype: dtype?) -> Tensor
   The logarithm of Gamma(a, 1), also where that is too small for the dtype. It has no gradient.
+random.multivariate_normal(key: key, mean: Tensor, cov: Tensor, shape: shape?, dtype: dtype?) -> Tensor
+  Normal with a mean and a covariance (positive definite; NaN of others) of the last dim; shape: of the draws.
 random.normal(key: key, shape: shape?, dtype: dtype?) -> Tensor
   Standard normal; default float32.
 random.permutation(key: key, x: integer|Tensor) -> Tensor

@@ -5,9 +5,10 @@ local lib = require "meshlua.lib"
 
 local M = {}
 
-local modules = {random = "ml.random", tree = "ml.tree", nn = "ml.nn", initializers = "ml.nn.initializers",
-  optim = "ml.optim", schedule = "ml.schedule", data = "ml.data", train = "ml.train", profile = "ml.profile",
-  checkpoint = "ml.checkpoint", remat_policies = "ml.remat_policies"}
+local modules = {random = "ml.random", linalg = "ml.linalg", tree = "ml.tree", nn = "ml.nn",
+  initializers = "ml.nn.initializers", optim = "ml.optim", schedule = "ml.schedule", data = "ml.data",
+  train = "ml.train", profile = "ml.profile", checkpoint = "ml.checkpoint",
+  remat_policies = "ml.remat_policies"}
 
 --- Words of rows that are no types of annotations.
 local words = {axes = "integer|integer[]", dtype = "DType", integers = "integer|integer[]", key = "Tensor",

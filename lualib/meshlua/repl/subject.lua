@@ -16,8 +16,8 @@ local M = {}
 ---@field also string? the type that it may be as well: rows say "Tensor|At"
 
 --- Modules of ml whose functions have rows, by the prefix of these.
-local modules = {"random", "tree", "nn", "optim", "schedule", "data", "train", "profile", "checkpoint",
-  "remat_policies"}
+local modules = {"random", "linalg", "tree", "nn", "optim", "schedule", "data", "train", "profile",
+  "checkpoint", "remat_policies"}
 
 --- Types of userdata whose methods have rows.
 local types = {"Tensor", "Param", "Mesh", "P", "NamedSharding", "jit", "Plan", "Program", "tokens"}

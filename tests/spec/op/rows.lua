@@ -28,6 +28,7 @@
 --   sums      over the devices, where a letter is in no result; default one per result
 --   mesh      the only mesh on which it runs
 --   of_ops    it is made of ops in Lua, and they have rows themselves
+--   no_gpu    no GPU runs it
 local ml = require "meshlua"
 local data = require "spec.op.data"
 
@@ -58,7 +59,8 @@ do
     for _, row in ipairs(require("spec.op.cases." .. file:match "^(.*)%.lua$")) do
       row.name = row.name or row.op
       M[#M + 1] = row
-      if not (watched and row.of_ops) then M.tried[#M.tried + 1] = row end
+      local left_out = watched and row.of_ops or row.no_gpu and ml.core.gpu_count() > 0
+      if not left_out then M.tried[#M.tried + 1] = row end
     end
   end
 end
