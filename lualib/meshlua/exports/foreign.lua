@@ -45,7 +45,7 @@ local functions = {
   uint8 = "\"uint8\"", bool = "\"bool\"", from_table = "ml.tensor(values)",
   gather = "x:take_along_axis(indices, axis)",
   gelu = "ml.nn.gelu(x)", relu = "ml.nn.relu(x)", silu = "ml.nn.silu(x)", lax = "its functions stand in ml",
-  numpy = "its functions stand in ml", linalg = "ml.matmul, ml.einsum", log_sigmoid = "ml.nn.log_sigmoid(x)",
+  numpy = "its functions stand in ml", log_sigmoid = "ml.nn.log_sigmoid(x)",
   logical_and = "x & y", logical_or = "x | y", logical_not = "~x", logical_xor = "x ~ y",
   manual_seed = "ml.random.key(seed)",
   no_grad = "nothing is kept for gradients unless ml.grad asks; leave it out",
@@ -66,6 +66,8 @@ local functions = {
   arcsin = "ml.asin(x)", arccos = "ml.acos(x)", arctan = "ml.atan(x)", arctan2 = "ml.atan2(x, y)",
   arcsinh = "ml.asinh(x)", arccosh = "ml.acosh(x)", arctanh = "ml.atanh(x)", erfinv = "ml.erf_inv(x)",
   gammaln = "ml.lgamma(x)", psi = "ml.digamma(x)", special = "its functions stand in ml",
+  inv = "ml.linalg.inv(x)", solve = "ml.linalg.solve(a, b)", cholesky = "ml.linalg.cholesky(x)",
+  det = "ml.linalg.det(x)", svd = "ml.linalg.svd(x)", qr = "ml.linalg.qr(x)", eigh = "ml.linalg.eigh(x)",
   stop_grad = "ml.stop_gradient(x)", subtract = "x - y", multiply = "x * y", divide = "x / y",
   tree_map = "ml.tree.map(fn, tree)", unsqueeze = "ml.expand_dims(x, axis)", value_and_gradient =
   "ml.value_and_grad(fn)", view = "ml.reshape(x, 2, -1)", with_sharding_constraint = "ml.constrain(x, spec)",

@@ -44,15 +44,15 @@ local function meet(who, a, b)
   if #sb < 2 then
     raise("E_SHAPE", "%s: %s for b; its last two dims are those of matrices", who, core.typeof(b))
   end
-  local front = {}
-  local most = math.max(#sa, #sb)
-  for i = most - 2, 1, -1 do
-    local da, db = sa[#sa - 1 - i] or 1, sb[#sb - 1 - i] or 1
+  local most, front = math.max(#sa, #sb), {}
+  for d = 1, most - 2 do
+    local of_a, of_b = d - most + #sa, d - most + #sb
+    local da, db = of_a > 0 and sa[of_a] or 1, of_b > 0 and sb[of_b] or 1
     if da ~= db and da ~= 1 and db ~= 1 then
       raise("E_SHAPE", "%s: the dims in front of matrices do not fit: %s and %s", who, core.typeof(a),
         core.typeof(b))
     end
-    front[#front + 1] = da == 1 and db or da
+    front[d] = da == 1 and db or da
   end
   local function as(x, own)
     local shape = args.copy(front)
