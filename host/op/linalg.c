@@ -278,33 +278,54 @@ static void vjp_lu(Build *b, const VjpArgs *a) {
 
 /* Columns that complete a basis may be any that do. */
 static bool has_gradient(Build *b, const VjpArgs *a, bool ok) {
-    const Node *n = a->node;
-    if (ok) return true;
-    build_fail(b, err_set(b->g->cx, E_GRAD,
-                          "%s: no gradient of factors %s; those that are as narrow as the matrix "
-                          "have one",
-                          op_def(n->op)->name,
-                          n->op == OP_QR ? "of a wide matrix, or that are complete"
-                                         : "that are complete"));
-    return false;
+    if (!ok)
+        build_fail(b, err_set(b->g->cx, E_GRAD,
+                              "%s: no gradient of complete factors of a matrix that is not square; "
+                              "those that are as narrow as it have one",
+                              op_def(a->node->op)->name));
+    return ok;
 }
 
+/* Columns from that one on. */
+static Val columns_from(Build *b, Val x, int64_t first) {
+    Dims dims = op_dims(b, x), start = {.rank = dims.rank}, step = start;
+    for (int i = 0; i < dims.rank; i++) step.at[i] = 1;
+    start.at[dims.rank - 1] = first;
+    return build_op(b, OP_SLICE, &x, 1, &(SliceAttr){start, dims, step});
+}
+
+/* x = q r for as many columns as r has rows: ct of x. */
+static Val qr_gradient(Build *b, Val q, Val r, Val dq, Val dr) {
+    Val m = dr ? product(b, r, false, dr, true) : 0;
+    if (dq) m = sum(b, m, op1(b, OP_NEG, product(b, dq, true, q, false)));
+    Val both = op2(b, OP_ADD, part(b, OP_GE, m), turned(b, part(b, OP_GT, m)));
+    Val rest = sum(b, dq, product(b, q, false, both, false));
+    return solve(b, r, rest, true, false, true, false);
+}
+
+/* Further columns of a wide matrix: x2 = q r2. */
 static void vjp_qr(Build *b, const VjpArgs *a) {
     Dims dims = op_dims(b, a->in[0]), q_dims = op_dims(b, a->out[0]);
-    Val q = a->out[0], r = a->out[1], m = 0;
-    if (!has_gradient(b, a, columns_of(&q_dims) == columns_of(&dims))) return;
-    if (CT[1]) m = product(b, r, false, CT[1], true);
-    if (CT[0]) m = sum(b, m, op1(b, OP_NEG, product(b, CT[0], true, q, false)));
-    Val both = op2(b, OP_ADD, part(b, OP_GE, m), turned(b, part(b, OP_GT, m)));
-    Val rest = sum(b, CT[0], product(b, q, false, both, false));
-    a->din[0] = solve(b, r, rest, true, false, true, false);
+    Val q = a->out[0], r = a->out[1], dq = CT[0], dr = CT[1], dx2 = 0;
+    int64_t m = rows_of(&dims), n = columns_of(&dims);
+    if (!has_gradient(b, a, columns_of(&q_dims) == least(&dims))) return;
+    if (m < n && dr) {
+        Val dr2 = columns_from(b, dr, m);
+        dq = sum(b, dq, product(b, columns_from(b, a->in[0], m), false, dr2, true));
+        dx2 = product(b, q, false, dr2, false);
+        dr = resized(b, dr, 1, m);
+    }
+    Val dx = qr_gradient(b, q, resized(b, r, 1, least(&dims)), dq, dr);
+    a->din[0] = dx2 ? build_op(b, OP_CONCAT, (Val[]){dx, dx2}, 2, &(AxisAttr){dims.rank - 1})
+                    : resized(b, dx, 1, n);
 }
 
-/* x over the differences of numbers, that of its column less that of its row; zeros on the
- * diagonal. Equal numbers give what divides by zero gives. */
-static Val over_differences(Build *b, Val numbers, Val x) {
-    Val by = op2(b, OP_SUB, spread(b, numbers, 1, x), spread(b, numbers, 2, x));
-    Val on = against(b, OP_EQ, x);
+/* x over the differences of numbers, or of their squares: that of its column less that of its row;
+ * zeros on the diagonal. Equal numbers give what divides by zero gives. */
+static Val over_differences(Build *b, Val numbers, bool squares, Val x) {
+    Val column = spread(b, numbers, 1, x), row = spread(b, numbers, 2, x);
+    Val by = op2(b, OP_SUB, column, row), on = against(b, OP_EQ, x);
+    if (squares) by = op2(b, OP_MUL, by, op2(b, OP_ADD, column, row));
     by = op3(b, OP_WHERE, on, op_const_like(b, by, 1), by);
     return op3(b, OP_WHERE, on, op_const_like(b, x, 0), op2(b, OP_DIV, x, by));
 }
@@ -316,8 +337,9 @@ static Val diagonal(Build *b, Val numbers, Val like_it) {
 static void vjp_eigh(Build *b, const VjpArgs *a) {
     Val v = a->out[1], inner = CT[0] ? diagonal(b, CT[0], v) : 0;
     if (CT[1])
-        inner = sum(b, inner, over_differences(b, a->out[0], product(b, v, true, CT[1], false)));
-    a->din[0] = symmetric(b, product(b, product(b, v, false, inner, false), false, v, true));
+        inner =
+            sum(b, inner, over_differences(b, a->out[0], false, product(b, v, true, CT[1], false)));
+    a->din[0] = product(b, product(b, v, false, inner, false), false, v, true);
 }
 
 /* u (f (u^T du - du^T u) s + ds + s f (v^T dv - dv^T v)) v^T, f one over the differences of s^2,
@@ -327,10 +349,9 @@ static void vjp_svd(Build *b, const VjpArgs *a) {
     Dims dims = op_dims(b, a->in[0]), u_dims = op_dims(b, u), vt_dims = op_dims(b, vt);
     int64_t k = least(&dims);
     if (!has_gradient(b, a, columns_of(&u_dims) == k && rows_of(&vt_dims) == k)) return;
-    Val square = op1(b, OP_SQUARE, s);
     if (CT[0]) {
         Val m = product(b, u, true, CT[0], false);
-        Val f = over_differences(b, square, op2(b, OP_SUB, m, turned(b, m)));
+        Val f = over_differences(b, s, true, op2(b, OP_SUB, m, turned(b, m)));
         inner = op2(b, OP_MUL, f, spread(b, s, 1, f));
         Val rest = op2(b, OP_SUB, CT[0], product(b, u, false, m, false));
         rest = op2(b, OP_DIV, rest, spread(b, s, 1, rest));
@@ -338,7 +359,7 @@ static void vjp_svd(Build *b, const VjpArgs *a) {
     }
     if (CT[2]) {
         Val m = product(b, vt, false, CT[2], true);
-        Val f = over_differences(b, square, op2(b, OP_SUB, m, turned(b, m)));
+        Val f = over_differences(b, s, true, op2(b, OP_SUB, m, turned(b, m)));
         inner = sum(b, inner, op2(b, OP_MUL, f, spread(b, s, 2, f)));
         Val rest = op2(b, OP_SUB, CT[2], product(b, m, true, vt, false));
         rest = op2(b, OP_DIV, rest, spread(b, s, 2, rest));

@@ -53,7 +53,10 @@ class Expr:
 
     def second(self):
         """The second of them."""
-        return Expr(f"(select(2, {self.text}))", self.uses)
+        return self.nth(2)
+
+    def nth(self, n):
+        return Expr(f"(select({n}, {self.text}))", self.uses)
 
     def field(self, name):
         return Expr(f"({self.text}).{name}", self.uses)

@@ -175,6 +175,32 @@ def sort(*xs, dimension, is_stable, num_keys):
     return ml.sort(xs[0], dimension + 1, False, *xs[1:]) if len(xs) > 1 else ml.sort(xs[0], dimension + 1)
 
 
+def qr(x, full_matrices, pivoting=False, **_):
+    if full_matrices and x.shape[-2] > x.shape[-1]:
+        departs("columns that complete a basis may be any that do")
+    return absent("qr (pivoting)") if pivoting else ml.linalg.qr(x, "complete" if full_matrices else "reduced")
+
+
+def eigh(x, lower=True, **_):
+    if not lower:
+        departs("vectors that are unique up to their signs")
+    both = ml.linalg.eigh(x, False)
+    return [both.second(), both.first()]
+
+
+def svd(x, full_matrices, compute_uv, **_):
+    if not compute_uv:
+        return ml.linalg.svd(x, full_matrices, False)
+    three = ml.linalg.svd(x, full_matrices)
+    return [three.second(), three.first(), three.nth(3)]
+
+
+def triangular_solve(a, b, left_side, lower, transpose_a, unit_diagonal, **_):
+    if np.dtype(a.dtype).itemsize < 4:
+        departs("matrices of 16 bits: astype first")
+    return ml.linalg.triangular_solve(a, b, left_side, lower, transpose_a, unit_diagonal)
+
+
 def iota(dtype, shape, dimension, sharding=None):
     return ml.iota(tuple(shape), dimension + 1, str(np.dtype(dtype)))
 
@@ -249,8 +275,8 @@ ROWS = {
     **{name: same(name) for name in (
         "abs acos acosh add asin asinh atan atan2 atanh ceil cos cosh digamma eq erf erf_inv erfc exp exp2 expm1 floor "
         "ge gt le log log1p lgamma lt mul ne neg nextafter pow rem rsqrt sign sin sinh sqrt square sub tan tanh cbrt "
-        "bessel_i0e bessel_i1e igamma igammac polygamma zeta cholesky eigh qr lu svd eig schur hessenberg "
-        "triangular_solve tridiagonal_solve fft clz population_count reduce_precision").split()},
+        "bessel_i0e bessel_i1e igamma igammac polygamma zeta eig schur hessenberg "
+        "tridiagonal_solve fft clz population_count reduce_precision").split()},
     "and": same("bitand"), "or": same("bitor"), "xor": same("bitxor"), "not": same("bitnot"),
     "add_any": same("add"), "max": same("maximum"), "min": same("minimum"), "logistic": same("sigmoid"),
     "is_finite": same("isfinite"), "stop_gradient": same("stop_gradient"), "copy": lambda x, **_: x,
@@ -281,6 +307,8 @@ ROWS = {
     "reduce_window_min": reduce_window("min"), "reduce_window": nothing("reduce_window (by a function)"),
     "select_and_scatter_add": nothing("select_and_scatter_add"),
     "select_and_gather_add": nothing("select_and_gather_add"),
+    "cholesky": lambda x: departs("the primitive leaves what is above the diagonal as it was"), "lu": same("linalg.lu"), "qr": qr, "eigh": eigh, "svd": svd,
+    "triangular_solve": triangular_solve,
     "top_k": top_k, "approx_top_k": nothing("approx_top_k"), "sort": sort, "gather": gather,
     "scatter": scatter("set"), "scatter-add": scatter("add"), "scatter_add": scatter("add"),
     "scatter-mul": scatter("mul"), "scatter_mul": scatter("mul"), "scatter_max": scatter("max"),
@@ -292,5 +320,5 @@ ROWS = {
 }
 
 SUMS = {"dot_general", "conv_general_dilated", "reduce_sum", "cumsum", "reduce_window_sum", "scatter-add",
-    "cumlogsumexp",
+    "cumlogsumexp", "svd", "eigh", "qr", "lu", "triangular_solve",
         "cumprod", "reduce_prod", "erf_inv"}

@@ -25,7 +25,8 @@ UNARY = {
     "nn.functional.logsigmoid": "nn.log_sigmoid", "nn.functional.softsign": "nn.soft_sign",
     "nn.functional.mish": "nn.mish", "nn.functional.hardswish": "nn.hard_swish",
     "nn.functional.hardsigmoid": "nn.hard_sigmoid", "nn.functional.tanhshrink": "nn.tanhshrink",
-    "nn.functional.selu": "nn.selu", "linalg.inv": "inv", "linalg.det": "det",
+    "nn.functional.selu": "nn.selu", "linalg.inv": "linalg.inv", "linalg.det": "linalg.det",
+    "linalg.slogdet": "linalg.slogdet",
 }
 BINARY = {
     "atan2": "atan2", "copysign": "copysign", "eq": "eq", "ne": "ne", "ge": "ge", "gt": "gt", "le": "le", "lt": "lt",
@@ -35,14 +36,13 @@ BINARY = {
     "nextafter": "nextafter", "xlogy": "xlogy", "ldexp": "ldexp", "bitwise_and": "bitand", "bitwise_or": "bitor",
     "bitwise_xor": "bitxor", "bitwise_left_shift": "shl", "bitwise_right_shift": "shr", "floor_divide": "floor_divide",
     "float_power": "float_power", "special.xlog1py": "xlog1py", "special.zeta": "zeta", "mm": "matmul", "bmm": "matmul",
-    "mv": "matmul", "dot": "matmul", "matmul": "matmul", "__rmatmul__": "matmul", "linalg.solve": "solve",
+    "mv": "matmul", "dot": "matmul", "matmul": "matmul", "__rmatmul__": "matmul",
     "true_divide": "div", "mul": "mul", "max.binary": "maximum", "min.binary": "minimum",
 }
 # Ops that meshlua does not have, by the name that it would have.
 ABSENT = {
-    "linalg.svd": "svd", "linalg.qr": "qr", "qr": "qr", "linalg.pinv": "pinv", "isclose": "isclose",
-    "allclose": "allclose", "linalg.cholesky": "cholesky", "linalg.vecdot": "vecdot", "linalg.slogdet": "slogdet",
-    "linalg.eigvalsh": "eigh", "linalg.eigh": "eigh", "linalg.svdvals": "svd", "nn.functional.prelu": "nn.prelu",
+    "linalg.pinv": "pinv", "isclose": "isclose",
+    "allclose": "allclose", "linalg.vecdot": "vecdot", "nn.functional.prelu": "nn.prelu",
     "linalg.cross": "cross", "cross": "cross", "vdot": "vdot", "rot90": "rot90", "repeat_interleave": "repeat",
     "tensor_split": "array_split", "index_put": "gather and scatter (several dims)", "diagonal": "diagonal",
     "diff": "diff",
@@ -51,9 +51,9 @@ ABSENT = {
     **{f"scatter_reduce.{m}": f"put_along_axis ({m})" for m in ("sum", "prod", "mean", "amin", "amax")},
     "median": "median", "nanmedian": "nanmedian", "quantile": "quantile", "nanquantile": "nanquantile",
     "searchsorted": "searchsorted", "bucketize": "searchsorted", "histc": "histogram", "histogram": "histogram",
-    "linalg.lu": "lu", "lu": "lu", "triangular_solve": "triangular_solve",
-    "linalg.solve_triangular": "triangular_solve", "linalg.solve_ex": "solve", "linalg.inv_ex": "inv",
-    "linalg.cholesky_ex": "cholesky", "linalg.lu_factor": "lu", "linalg.lu_factor_ex": "lu", "svd": "svd",
+    "linalg.lu": "lu", "lu": "lu", "triangular_solve": "triangular_solve", "linalg.solve_ex": "solve",
+    "linalg.inv_ex": "inv", "linalg.cholesky_ex": "cholesky", "linalg.lu_factor": "lu",
+    "linalg.lu_factor_ex": "lu",
     "nn.functional.batch_norm": "nn.BatchNorm (as a function)", "dstack": "dstack", "column_stack": "column_stack",
     "nn.functional.batch_norm.without_cudnn": "nn.BatchNorm (as a function)", "meshgrid.variadic_tensors": "meshgrid",
     "meshgrid.list_of_tensors": "meshgrid", "diag_embed": "diag", "linalg.diagonal": "diagonal",
@@ -112,6 +112,15 @@ ROWS = {
     "__getitem__": getitem, "index_select": index_select, "gather": gather, "take_along_dim": take_along_dim,
     "index_add": index_add, "index_copy": index_copy, "index_fill": index_fill,
     "take": lambda x, ids: (known(ids, math.prod(x.shape)), ml.take(ml.reshape(x, (-1,)), ids))[1],
+    "linalg.solve": lambda a, b, left=True: absent("solve (x a = b)") if not left else
+        departs("vectors in a batch are a matrix, as NumPy has it") if 1 < b.ndim < a.ndim else ml.linalg.solve(a, b),
+    "linalg.cholesky": lambda x, upper=False: ml.linalg.cholesky(x, upper, False),
+    "linalg.eigvalsh": lambda x, UPLO="L": first(ml.linalg.eigh(x if UPLO == "L" else ml.T(x), False).first()),
+    "linalg.svdvals": lambda x, **_: ml.linalg.svd(x, False, False),
+    **dict.fromkeys(("linalg.eigh", "linalg.qr", "qr", "linalg.svd", "svd"),
+                    lambda *_, **__: departs("vectors that are unique up to their signs")),
+    "linalg.solve_triangular": lambda a, b, *, upper, left=True, unitriangular=False:
+        ml.linalg.triangular_solve(a, b, left, not upper, False, unitriangular),
     "sort": sort, "msort": lambda x: ml.sort(x, 1) if x.ndim else departs(SCALAR), "argsort": argsort,
     "topk": topk, "masked_fill": masked_fill, "where": lambda x, c, y: ml.where(c, x, y),
     "diag": lambda x, k=0: ml.diag(x, k),

@@ -159,31 +159,30 @@ for _, s in ipairs {{3, 3}, {4, 2}, {2, 4}} do
     call = function(x) return (linalg.lu(shift(x, 1.0))) end,
     ref = function(x) return each(function(y) return (lu(shifted(y, 1))) end, x) end,
     bad = {{"E_SHAPE", "a matrix has two dims", function() linalg.lu(ml.ones(3)) end}}}
-  if m >= n then
-    add {op = "qr", name = "linalg.qr" .. name, rule = "aBC->aBC,aDC", inputs = {{8, m, n}}, tolerance = 4000,
-      call = function(x)
-        local q, r = linalg.qr(shift(x, 3.0))
-        local sign = r:diagonal(0, 2, 3):sign()
-        return q * sign:expand_dims(2), r * sign:expand_dims(3)
-      end,
-      ref = function(x)
-        return each(function(y) -- r is Cholesky's factor of x^T x
-          y = shifted(y, 3)
-          local r = turned(cholesky(product(turned(y), y)))
-          return turned(solve(turned(r), turned(y))), r
-        end, x)
-      end,
-      bad = {{"E_GRAD", "qr: no gradient of factors that are complete", function()
-        ml.grad(function(x) return ml.sum((linalg.qr(x, "complete"))) end)(ml.ones(3, 2))
-      end}}}
-  end
+  add {op = "qr", name = "linalg.qr" .. name, rule = "aBC->aBC,aDC", inputs = {{8, m, n}}, tolerance = 4000,
+    call = function(x)
+      local q, r = linalg.qr(shift(x, 3.0))
+      local sign = r:diagonal(0, 2, 3):sign()
+      return q * sign:expand_dims(2), r * sign:expand_dims(3)
+    end,
+    ref = function(x)
+      return each(function(y) -- r of as many columns as rows is Cholesky's factor of x^T x
+        y = shifted(y, 3)
+        local square = made(m, math.min(m, n), function(a, b) return y[a][b] end)
+        local q = turned(solve(cholesky(product(turned(square), square)), turned(square)))
+        return q, product(turned(q), y)
+      end, x)
+    end,
+    bad = {{"E_GRAD", "qr: no gradient of complete factors", function()
+      ml.grad(function(x) return ml.sum((linalg.qr(x, "complete"))) end)(ml.ones(3, 2))
+    end}}}
   add {op = "svd", name = "linalg.svd" .. name, rule = "aBC->aBC", inputs = {{8, m, n}}, tolerance = 4000,
     call = function(x)
       local u, w, v = linalg.svd(x, false)
       return ml.matmul(u * (w * w * w):expand_dims(2), v)
     end,
     ref = function(x) return each(function(y) return product(product(y, turned(y)), y) end, x) end,
-    bad = {{"E_GRAD", "svd: no gradient of factors that are complete", function()
+    bad = {{"E_GRAD", "svd: no gradient of complete factors", function()
       ml.grad(function(x) return ml.sum((linalg.svd(x))) end)(ml.ones(3, 2))
     end}}}
 end
