@@ -334,6 +334,7 @@ static Val diagonal(Build *b, Val numbers, Val like_it) {
     return part(b, OP_EQ, spread(b, numbers, 2, like_it));
 }
 
+/* For changes that are symmetric, as in JAX; so is Cholesky's. */
 static void vjp_eigh(Build *b, const VjpArgs *a) {
     Val v = a->out[1], inner = CT[0] ? diagonal(b, CT[0], v) : 0;
     if (CT[1])

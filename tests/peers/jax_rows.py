@@ -181,11 +181,8 @@ def qr(x, full_matrices, pivoting=False, **_):
     return absent("qr (pivoting)") if pivoting else ml.linalg.qr(x, "complete" if full_matrices else "reduced")
 
 
-def eigh(x, lower=True, **_):
-    if not lower:
-        departs("vectors that are unique up to their signs")
-    both = ml.linalg.eigh(x, False)
-    return [both.second(), both.first()]
+def eigh(x, **_):
+    departs("of a triangle alone: vectors up to their signs, and a gradient at its mean with its transpose")
 
 
 def svd(x, full_matrices, compute_uv, **_):
