@@ -200,6 +200,7 @@ step("reshape", "any", function(g, x)
     shape[d] = shape[d] * table.remove(shape, d + 1)
   elseif #shape >= 1 and #shape < 5 then -- split one
     local d = g.int(1, #shape)
+    if shape[d] == 0 then return end
     local divisors = {}
     for k = 1, shape[d] do if shape[d] % k == 0 then divisors[#divisors + 1] = k end end
     local k = g.pick(divisors)

@@ -203,7 +203,16 @@ add {op = "lu", name = "linalg.solve", rule = "aBC,aBd->aBd", inputs = {{8, 3, 3
   tolerance = 4000,
   call = function(a, b) return linalg.solve(shift(a, 5.0), b) end,
   ref = function(x, y) return each(function(a, b) return solve(shifted(a, 5), b) end, x, y) end,
-  bad = {{"E_SHAPE", "b has 2 rows, a 3", function() linalg.solve(ml.eye(3), ml.ones(2)) end}}}
+  bad = {{"E_SHAPE", "b has 2 rows, a 3", function() linalg.solve(ml.eye(3), ml.ones(2)) end}},
+  step = {"float", function(g, x)
+    local rank = #x.shape
+    if rank < 2 or x.shape[rank - 1] > 32 or not x.dtype:find "^float[36]" then return end
+    local b, m = ("ml.tanh(%s)"):format(x.name), x.shape[rank - 1]
+    local a = ("ml.matmul(%s, ml.swapaxes(%s, -1, -2)) + ml.eye(%d, %d, '%s') * %d.0"):format(b, b, m, m,
+      x.dtype, x.shape[rank] + 1)
+    if g.chance(30) then return ("ml.matmul(ml.linalg.cholesky(%s), %s)"):format(a, b), x.shape end
+    return ("ml.linalg.solve(%s, %s)"):format(a, b), x.shape
+  end}}
 add {op = "lu", name = "linalg.inv", rule = "aBC->aBC", inputs = {{8, 3, 3}}, tolerance = 4000,
   call = function(a) return linalg.inv(shift(a, 5.0)) end,
   ref = function(x)
