@@ -301,7 +301,7 @@ end
 function M.dot(x, y, options)
   local rx, ry = check_tensor("dot", x).ndim, check_tensor("dot", y).ndim
   if rx == 0 or ry == 0 then
-    local wanted = options and options.preferred_element_type
+    local wanted = lib.options("dot", options).preferred_element_type
     return wanted and times(args.as(x, wanted), args.as(y, wanted)) or times(x, y)
   end
   local n, m = x.shape[rx], y.shape[math.max(1, ry - 1)]
