@@ -9,6 +9,8 @@
 #include "rows.h"
 
 enum { COLUMNS = 1024, CHUNK = 1024, ROW_BLOCKS = 64, HELD = 1 << 17 };
+enum { FEW_BLOCKS = 4, SCAN = 8 }; /* looking at an id takes as long as so many elements */
+enum { WIDE = 16 };                /* columns from which on held rows are looked at one by one */
 
 static const uint64_t zero = 0; /* an element of any dtype */
 
@@ -87,7 +89,7 @@ static int row_of(const KArgs *a, const Axes *x, int k, int64_t id, int64_t *row
  * elsewhere or nowhere, -1 on a fault. */
 K_INLINE int find(const KArgs *a, const Axes *x, const char *at, int64_t *to, int64_t *line) {
     int here = 1;
-    *to = *line = 0;
+    int64_t bytes = 0, number = 0;
     for (int k = 0; k < x->n; k++) {
         int64_t row = *(const int32_t *)(const void *)(at + k * x->between);
         if ((uint64_t)row >= (uint64_t)x->size[k]) {
@@ -97,9 +99,11 @@ K_INLINE int find(const KArgs *a, const Axes *x, const char *at, int64_t *to, in
         }
         row -= x->first[k];
         here &= (uint64_t)row < (uint64_t)x->rows[k];
-        *to += row * x->step[k];
-        *line += row * x->line[k];
+        bytes += row * x->step[k];
+        number += row * x->line[k];
     }
+    *to = bytes;
+    *line = number;
     return here;
 }
 
@@ -270,7 +274,9 @@ static void cut(Scatter *s) {
     s->each = k_max(1, K_UNIT_ELEMENTS / k_max(1, work));
     s->ncolumn = k_ceil_div(s->columns.size, COLUMNS);
     int64_t others = k_max(1, s->examples.size * s->ncolumn);
-    int64_t blocks = s->each > 1 ? 1 : k_max(1, ROW_BLOCKS / others);
+    int64_t worth = work / k_max(1, s->id.size * SCAN); /* every block looks at all ids */
+    int64_t blocks =
+        s->each > 1 ? 1 : k_max(1, k_min(ROW_BLOCKS, k_max(FEW_BLOCKS, worth)) / others);
     s->block = k_max(1, k_ceil_div(s->rows.size, blocks));
     s->nrow = k_ceil_div(s->rows.size, s->block);
 }
@@ -389,55 +395,112 @@ static void combine_column(const Scatter *s, char *to, const int64_t *at, const 
         set_run(to, at, from, stride, n, 8);
 }
 
-/* All updates of the example that are for rows [row, end): `to` is where the table begins, or
- * (`held`) the row. */
-static int combine_rows(const KArgs *a, const Scatter *s, const RowBlock *k, int64_t row,
-                        int64_t end, char *to, int held) {
-    int64_t at[CHUNK], line, n;
-    Axes axes = s->axes;
-    KWalk w = {.rank = s->id.rank, .count = 2, .at = {k->at[2], k->at[3]}};
-    memcpy(w.dims, s->id.dims, sizeof w.dims);
-    memcpy(w.strides, s->id.strides, sizeof s->id.strides[0] * 2);
-    for (int i = 0; i < axes.n && held; i++) axes.step[i] = axes.line[i] * k->n * s->reg;
-    if (s->id.size == 0) return 0;
-    k_walk_start(&w, 0);
-    for (int64_t i = 0; i < s->id.size; i += n, k_walk_advance(&w, n)) {
-        n = k_min(k_min(CHUNK, s->id.size - i), k_walk_run(&w));
-        int64_t is = k_walk_stride(&w, 0), us = k_walk_stride(&w, 1);
-        for (int64_t j = 0; j < n; j++) {
-            int here = find(a, &axes, w.at[0] + j * is, &at[j], &line);
-            if (here < 0) return 1;
-            if (!here || line < row || line >= end)
-                at[j] = SKIP;
-            else if (held)
-                at[j] -= row * k->n * s->reg;
-        }
-        if (s->columns.size == 1) {
-            combine_column(s, to, at, w.at[1], us, n);
-            continue;
-        }
-        for (int64_t j = 0; j < n; j++)
-            if (at[j] != SKIP) combine_row(s, k, to + at[j], w.at[1] + j * us);
+K_INLINE int places_of_axis(const Axes *x, const char *ids, int64_t stride, int64_t n, int64_t row,
+                            int64_t end, int64_t start, int64_t *at) {
+    int64_t size = x->size[0], first = x->first[0], step = x->step[0];
+    int outside = 0;
+    for (int64_t j = 0; j < n; j++) {
+        int64_t id = *(const int32_t *)(const void *)(ids + j * stride), r = id - first;
+        outside |= (uint64_t)id >= (uint64_t)size;
+        at[j] = (uint64_t)(r - row) < (uint64_t)(end - row) ? r * step - start : SKIP;
+    }
+    return outside;
+}
+
+/* Where n ids lead, in bytes from `start` on; SKIP, where that is not one of rows [row, end). */
+static int places(const KArgs *a, const Axes *x, const char *ids, int64_t stride, int64_t n,
+                  int64_t row, int64_t end, int64_t start, int64_t *at) {
+    if (x->n == 1 && !(stride == 4 ? places_of_axis(x, ids, 4, n, row, end, start, at)
+                                   : places_of_axis(x, ids, stride, n, row, end, start, at)))
+        return 0;
+    for (int64_t j = 0; j < n; j++) {
+        int64_t to, line;
+        int here = find(a, x, ids + j * stride, &to, &line);
+        if (here < 0) return 1;
+        at[j] = here && line >= row && line < end ? to - start : SKIP;
     }
     return 0;
 }
 
+/* A row that is held begins as x's, or zeros, where its first update meets it. */
+static void meet(const Scatter *s, const RowBlock *k, int64_t row, char *is_met, char *to) {
+    if (*is_met) return;
+    *is_met = 1;
+    if (s->x)
+        move_rows(s, k, row, row + 1, LOAD, to);
+    else
+        memset(to, 0, (size_t)(k->n * s->reg));
+}
+
+/* All updates of the example that are for rows [row, end): `to` is where the table begins, or
+ * (`held`) the row. `met`: of each held row, whether an update has met it; NULL: they are there. */
+static int combine_rows(const KArgs *a, const Scatter *s, const RowBlock *k, int64_t row,
+                        int64_t end, char *to, int held, char *met) {
+    int64_t at[CHUNK], n, bytes = k->n * s->reg, start = held ? row * bytes : 0;
+    Axes axes = s->axes;
+    KWalk w = {.rank = s->id.rank, .count = 2, .at = {k->at[2], k->at[3]}};
+    memcpy(w.dims, s->id.dims, sizeof w.dims);
+    memcpy(w.strides, s->id.strides, sizeof s->id.strides[0] * 2);
+    for (int i = 0; i < axes.n && held; i++) axes.step[i] = axes.line[i] * bytes;
+    if (s->id.size == 0) return 0;
+    k_walk_start(&w, 0);
+    for (int64_t i = 0; i < s->id.size; i += n, k_walk_advance(&w, n)) {
+        n = k_min(k_min(CHUNK, s->id.size - i), k_walk_run(&w));
+        int64_t us = k_walk_stride(&w, 1);
+        if (places(a, &axes, w.at[0], k_walk_stride(&w, 0), n, row, end, start, at)) return 1;
+        if (s->columns.size == 1) {
+            combine_column(s, to, at, w.at[1], us, n);
+            continue;
+        }
+        for (int64_t j = 0; j < n; j++) {
+            if (at[j] == SKIP) continue;
+            if (met) meet(s, k, row + at[j] / bytes, &met[at[j] / bytes], to + at[j]);
+            combine_row(s, k, to + at[j], w.at[1] + j * us);
+        }
+    }
+    return 0;
+}
+
+/* What is held goes to y; the rows that no update has met, as they were. */
+static void finish_rows(const Scatter *s, const RowBlock *k, int64_t row, int64_t end,
+                        const char *met, char *held) {
+    int aliased = s->x && s->x->data == s->y->data;
+    for (int64_t r = row, next; r < end; r = next) {
+        for (next = r + 1; next < end && met[next - row] == met[r - row];) next++;
+        if (met[r - row])
+            move_rows(s, k, r, next, STORE, held + (r - row) * k->n * s->reg);
+        else if (!aliased)
+            move_rows(s, k, r, next, COPY, NULL);
+    }
+}
+
+/* Rows that are held at a time. */
+static int64_t held_rows(const Scatter *s) {
+    return k_min(k_max(1, HELD / k_max(1, k_min(COLUMNS, s->columns.size))), s->rows.size);
+}
+
 static int scatter_block(const KArgs *a, const Scatter *s, const RowBlock *k) {
-    int64_t part = k_max(1, HELD / k->n), end;
-    char *held = a->workspace;
+    int64_t part = held_rows(s), end;
+    char *held = (char *)a->workspace + k_line_bytes(part);
+    char *met = s->columns.size >= WIDE ? a->workspace : NULL;
     if (s->in_place) {
         int64_t first = s->combine == K_SET ? 0 : k->column * s->size;
         if (!s->x || s->x->data != s->y->data) move_rows(s, k, k->row, k->end, COPY, NULL);
-        return combine_rows(a, s, k, k->row, k->end, k->at[0] + first, 0);
+        return combine_rows(a, s, k, k->row, k->end, k->at[0] + first, 0, NULL);
     }
     for (int64_t row = k->row; row < k->end; row = end) {
         end = k_min(row + part, k->end);
-        if (s->x)
+        if (met)
+            memset(met, 0, (size_t)(end - row));
+        else if (s->x)
             move_rows(s, k, row, end, LOAD, held);
         else
             memset(held, 0, (size_t)((end - row) * k->n * s->reg));
-        if (combine_rows(a, s, k, row, end, held, 1)) return 1;
-        move_rows(s, k, row, end, STORE, held);
+        if (combine_rows(a, s, k, row, end, held, 1, met)) return 1;
+        if (met)
+            finish_rows(s, k, row, end, met, held);
+        else
+            move_rows(s, k, row, end, STORE, held);
     }
     return 0;
 }
@@ -467,8 +530,8 @@ static int64_t units(const Scatter *s) {
 }
 
 static size_t workspace(const Scatter *s) {
-    int64_t n = k_max(1, k_min(COLUMNS, s->columns.size));
-    return s->in_place ? 0 : (size_t)(k_min(k_max(1, HELD / n), s->rows.size) * n * s->reg);
+    int64_t part = held_rows(s), n = k_min(COLUMNS, s->columns.size);
+    return s->in_place ? 0 : (size_t)(k_line_bytes(part) + part * n * s->reg);
 }
 
 #define SCATTER(name, x, ids, u)                                                                   \
