@@ -278,7 +278,7 @@ static void cut(Scatter *s) {
     int64_t blocks =
         s->each > 1 ? 1 : k_max(1, k_min(ROW_BLOCKS, k_max(FEW_BLOCKS, worth)) / others);
     s->block = k_max(1, k_ceil_div(s->rows.size, blocks));
-    s->nrow = k_ceil_div(s->rows.size, s->block);
+    s->nrow = k_max(1, k_ceil_div(s->rows.size, s->block)); /* of no rows one, that looks at ids */
 }
 
 static Scatter scatter_of(const KArgs *a, const KTensor *x, const KTensor *ids, const KTensor *u) {
@@ -304,6 +304,7 @@ static Scatter scatter_of(const KArgs *a, const KTensor *x, const KTensor *ids, 
     group_end(&s.id, 2);
     group_end(&s.rows, 2);
     group_end(&s.columns, 3);
+    if (s.rows.size == 0 && s.axes.outside == K_CLIP) s.axes.outside = K_DROP; /* to no row */
     s.size = k_dtype_size(y->dtype);
     s.reg = k_type_size(k_dtype_register(u->dtype));
     s.in_place =
@@ -488,7 +489,8 @@ static int scatter_block(const KArgs *a, const Scatter *s, const RowBlock *k) {
         if (!s->x || s->x->data != s->y->data) move_rows(s, k, k->row, k->end, COPY, NULL);
         return combine_rows(a, s, k, k->row, k->end, k->at[0] + first, 0, NULL);
     }
-    for (int64_t row = k->row; row < k->end; row = end) {
+    int64_t row = k->row;
+    do {
         end = k_min(row + part, k->end);
         if (met)
             memset(met, 0, (size_t)(end - row));
@@ -501,7 +503,8 @@ static int scatter_block(const KArgs *a, const Scatter *s, const RowBlock *k) {
             finish_rows(s, k, row, end, met, held);
         else
             move_rows(s, k, row, end, STORE, held);
-    }
+        row = end;
+    } while (row < k->end);
     return 0;
 }
 
@@ -524,9 +527,7 @@ static int run(const KArgs *a, const Scatter *s) {
 }
 
 static int64_t units(const Scatter *s) {
-    return s->columns.size && s->rows.size
-               ? k_ceil_div(s->examples.size, s->each) * s->nrow * s->ncolumn
-               : 0;
+    return s->columns.size ? k_ceil_div(s->examples.size, s->each) * s->nrow * s->ncolumn : 0;
 }
 
 static size_t workspace(const Scatter *s) {
