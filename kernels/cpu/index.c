@@ -9,8 +9,8 @@
 #include "rows.h"
 
 enum { COLUMNS = 1024, CHUNK = 1024, ROW_BLOCKS = 64, HELD = 1 << 17 };
-enum { FEW_BLOCKS = 4, SCAN = 8 }; /* looking at an id takes as long as so many elements */
-enum { WIDE = 16 };                /* columns from which on held rows are looked at one by one */
+enum { SCAN = 256 }; /* elements of work for each id from which on a block of rows pays */
+enum { WIDE = 16 };  /* columns from which on held rows are looked at one by one */
 
 static const uint64_t zero = 0; /* an element of any dtype */
 
@@ -274,9 +274,9 @@ static void cut(Scatter *s) {
     s->each = k_max(1, K_UNIT_ELEMENTS / k_max(1, work));
     s->ncolumn = k_ceil_div(s->columns.size, COLUMNS);
     int64_t others = k_max(1, s->examples.size * s->ncolumn);
-    int64_t worth = work / k_max(1, s->id.size * SCAN); /* every block looks at all ids */
-    int64_t blocks =
-        s->each > 1 ? 1 : k_max(1, k_min(ROW_BLOCKS, k_max(FEW_BLOCKS, worth)) / others);
+    /* Every block looks at all ids, and takes its updates from here and there. */
+    int64_t worth = k_min(ROW_BLOCKS, work / k_max(1, s->id.size * SCAN));
+    int64_t blocks = s->each > 1 ? 1 : k_max(1, worth / others);
     s->block = k_max(1, k_ceil_div(s->rows.size, blocks));
     s->nrow = k_max(1, k_ceil_div(s->rows.size, s->block)); /* of no rows one, that looks at ids */
 }
