@@ -52,9 +52,9 @@ typedef struct Axes {
     int n, outside;
     int64_t between; /* bytes from an id to that of the next axis */
     /* Rows of axis k are ids first .. first + rows - 1 of size; `step` bytes lead to the next, and
-     * `line` to the next of all. */
+     * `line` to the next of `all`. */
     int64_t size[K_MAX_RANK], first[K_MAX_RANK], rows[K_MAX_RANK], step[K_MAX_RANK],
-        line[K_MAX_RANK];
+        line[K_MAX_RANK], all;
 } Axes;
 
 static Axes axes_of(const KArgs *a, const KTensor *table, const KTensor *ids) {
@@ -70,6 +70,7 @@ static Axes axes_of(const KArgs *a, const KTensor *table, const KTensor *ids) {
         x.line[k] = line;
         line *= x.rows[k];
     }
+    x.all = line;
     return x;
 }
 
@@ -105,6 +106,35 @@ K_INLINE int find(const KArgs *a, const Axes *x, const char *at, int64_t *to, in
     *to = bytes;
     *line = number;
     return here;
+}
+
+#define SKIP INT64_MIN /* where an id does not lead */
+
+K_INLINE int places_of_axis(const Axes *x, const char *ids, int64_t stride, int64_t n, int64_t row,
+                            int64_t end, int64_t start, int64_t *at) {
+    int64_t size = x->size[0], first = x->first[0], step = x->step[0];
+    int outside = 0;
+    for (int64_t j = 0; j < n; j++) {
+        int64_t id = *(const int32_t *)(const void *)(ids + j * stride), r = id - first;
+        outside |= (uint64_t)id >= (uint64_t)size;
+        at[j] = (uint64_t)(r - row) < (uint64_t)(end - row) ? r * step - start : SKIP;
+    }
+    return outside;
+}
+
+/* Where n ids lead, in bytes from `start` on; SKIP, where that is not one of rows [row, end). */
+static int places(const KArgs *a, const Axes *x, const char *ids, int64_t stride, int64_t n,
+                  int64_t row, int64_t end, int64_t start, int64_t *at) {
+    if (x->n == 1 && !(stride == 4 ? places_of_axis(x, ids, 4, n, row, end, start, at)
+                                   : places_of_axis(x, ids, stride, n, row, end, start, at)))
+        return 0;
+    for (int64_t j = 0; j < n; j++) {
+        int64_t to, line;
+        int here = find(a, x, ids + j * stride, &to, &line);
+        if (here < 0) return 1;
+        at[j] = here && line >= row && line < end ? to - start : SKIP;
+    }
+    return 0;
 }
 
 /* ---- gather --------------------------------------------------------------------------------- */
@@ -143,15 +173,15 @@ static void copy_after(const Group *g, int64_t size, char *to, const char *from)
 
 /* The n places at the walk's: single elements of `size` bytes, or (0) what follows. */
 K_INLINE int pick_run(const KArgs *a, const Gather *g, const KWalk *w, int64_t n, size_t size) {
-    int64_t ys = k_walk_stride(w, 0), is = k_walk_stride(w, 1), xs = k_walk_stride(w, 2), row, line;
-    for (int64_t i = 0; i < n; i++) {
-        int here = find(a, &g->axes, w->at[1] + i * is, &row, &line);
-        const char *from = here ? w->at[2] + i * xs + row : NULL;
-        if (here < 0) return 1;
+    int64_t ys = k_walk_stride(w, 0), is = k_walk_stride(w, 1), xs = k_walk_stride(w, 2), at[CHUNK];
+    char *to = w->at[0];
+    if (places(a, &g->axes, w->at[1], is, n, 0, g->axes.all, 0, at)) return 1;
+    for (int64_t i = 0; i < n; i++, to += ys) {
+        const char *from = at[i] == SKIP ? NULL : w->at[2] + i * xs + at[i];
         if (size)
-            memcpy(w->at[0] + i * ys, from ? from : (const char *)&zero, size);
+            memcpy(to, from ? from : (const char *)&zero, size);
         else
-            copy_after(&g->after, k_dtype_size(a->out[0].dtype), w->at[0] + i * ys, from);
+            copy_after(&g->after, k_dtype_size(a->out[0].dtype), to, from);
     }
     return 0;
 }
@@ -172,7 +202,7 @@ static int gather(const KArgs *a) {
     if (i >= end) return 0;
     k_walk_start(&w, i);
     for (; i < end && !failed; i += n, k_walk_advance(&w, n)) {
-        n = k_min(end - i, k_walk_run(&w));
+        n = k_min(k_min(CHUNK, end - i), k_walk_run(&w));
         switch (size) {
         case 0: failed = pick_run(a, &g, &w, n, 0); break;
         case 1: failed = pick_run(a, &g, &w, n, 1); break;
@@ -190,8 +220,6 @@ static int64_t gather_units(const KArgs *a) {
 }
 
 /* ---- what is combined, in register types ---------------------------------------------------- */
-#define SKIP INT64_MIN /* an update that is not this unit's */
-
 typedef void RunFn(void *to, const void *from, int64_t n);
 typedef void AtFn(char *base, const int64_t *at, const void *from, int64_t n);
 
@@ -394,33 +422,6 @@ static void combine_column(const Scatter *s, char *to, const int64_t *at, const 
         set_run(to, at, from, stride, n, 4);
     else
         set_run(to, at, from, stride, n, 8);
-}
-
-K_INLINE int places_of_axis(const Axes *x, const char *ids, int64_t stride, int64_t n, int64_t row,
-                            int64_t end, int64_t start, int64_t *at) {
-    int64_t size = x->size[0], first = x->first[0], step = x->step[0];
-    int outside = 0;
-    for (int64_t j = 0; j < n; j++) {
-        int64_t id = *(const int32_t *)(const void *)(ids + j * stride), r = id - first;
-        outside |= (uint64_t)id >= (uint64_t)size;
-        at[j] = (uint64_t)(r - row) < (uint64_t)(end - row) ? r * step - start : SKIP;
-    }
-    return outside;
-}
-
-/* Where n ids lead, in bytes from `start` on; SKIP, where that is not one of rows [row, end). */
-static int places(const KArgs *a, const Axes *x, const char *ids, int64_t stride, int64_t n,
-                  int64_t row, int64_t end, int64_t start, int64_t *at) {
-    if (x->n == 1 && !(stride == 4 ? places_of_axis(x, ids, 4, n, row, end, start, at)
-                                   : places_of_axis(x, ids, stride, n, row, end, start, at)))
-        return 0;
-    for (int64_t j = 0; j < n; j++) {
-        int64_t to, line;
-        int here = find(a, x, ids + j * stride, &to, &line);
-        if (here < 0) return 1;
-        at[j] = here && line >= row && line < end ? to - start : SKIP;
-    }
-    return 0;
 }
 
 /* A row that is held begins as x's, or zeros, where its first update meets it. */
