@@ -2,12 +2,15 @@
  *
  * A unit is a block of neighbouring lines, which step along the axis together: an element of every
  * line is combined with what the lines have so far. Some steps of all lines are taken from memory
- * at once, in the order in which they lie there, and put back so. */
+ * at once, in the order in which they lie there, and put back so. Lines of float32 that each lie in
+ * one run are gone through where they are, some abreast. */
+#include <math.h>
 #include <stdlib.h>
 #include "convert.h"
 #include "view.h"
 
-enum { LINES = 64, STEPS = 32 };
+enum { LINES = 64, STEPS = 32, ABREAST = 8, PIECE = 128 };
+typedef float Piece[PIECE];          /* of a line */
 typedef char Tile[STEPS][LINES * 8]; /* by step: a double or int64 of each line */
 
 #define STEP(name, T, expr)                                                                        \
@@ -19,10 +22,6 @@ typedef char Tile[STEPS][LINES * 8]; /* by step: a double or int64 of each line 
             at[i] = expr;                                                                          \
         }                                                                                          \
     }
-STEP(sum_f, double, a + x)
-STEP(prod_f, double, a *x)
-STEP(max_f, double, a != a || a > x ? a : x)
-STEP(min_f, double, a != a || a < x ? a : x)
 STEP(sum_i, uint64_t, a + x)
 STEP(prod_i, uint64_t, a *x)
 STEP(max_i, int64_t, a > x ? a : x)
@@ -30,9 +29,30 @@ STEP(min_i, int64_t, a < x ? a : x)
 STEP(max_u, uint64_t, a > x ? a : x)
 STEP(min_u, uint64_t, a < x ? a : x)
 
+/* The next n elements of ABREAST lines, which have `so_far`; from the last to the first (reverse).
+ */
+#define LINES_ABREAST(name, expr)                                                                  \
+    static void name##_abreast(double *so_far, Piece *line, int n, int reverse) {                  \
+        for (int i = 0; i < n; i++)                                                                \
+            for (int j = 0; j < ABREAST; j++) {                                                    \
+                float *at = &line[j][reverse ? n - 1 - i : i];                                     \
+                double a = so_far[j], x = *at;                                                     \
+                so_far[j] = expr;                                                                  \
+                *at = (float)so_far[j];                                                            \
+            }                                                                                      \
+    }
+#define STEP_OF_REALS(name, expr) STEP(name, double, expr) LINES_ABREAST(name, expr)
+STEP_OF_REALS(sum_f, a + x)
+STEP_OF_REALS(prod_f, a *x)
+STEP_OF_REALS(max_f, a != a || a > x ? a : x)
+STEP_OF_REALS(min_f, a != a || a < x ? a : x)
+
 typedef void CumulativeFn(const void *before, void *at, int64_t n);
+typedef void AbreastFn(double *so_far, Piece *line, int n, int reverse);
 typedef struct Combine {
     CumulativeFn *real, *whole, *wide; /* wide: of uint64 */
+    AbreastFn *abreast;                /* of real */
+    double start;                      /* changes no number: not the sign of 0, nor NaN */
 } Combine;
 
 /* The dims but the axis, and the two strides along it. */
@@ -129,6 +149,24 @@ static void store_tile(const Side *s, int64_t i, int64_t steps, int64_t n, Tile 
         }
 }
 
+/* ABREAST lines of float32, each in one run. They go through pieces beside each other: in memory
+ * lines often lie a power of two apart, which caches take badly. */
+static void run_abreast(const Combine *c, const Side *x, const Side *y, int64_t steps,
+                        int reverse) {
+    _Alignas(64) Piece line[ABREAST];
+    double so_far[ABREAST];
+    for (int j = 0; j < ABREAST; j++) so_far[j] = c->start;
+    for (int64_t done = 0, n; done < steps; done += n) {
+        n = k_min(PIECE, steps - done);
+        int64_t at = 4 * (reverse ? steps - done - n : done);
+        for (int j = 0; j < ABREAST; j++)
+            memcpy(line[j], x->data + j * x->across + at, (size_t)n * 4);
+        c->abreast(so_far, line, (int)n, reverse);
+        for (int j = 0; j < ABREAST; j++)
+            memcpy(y->data + j * y->across + at, line[j], (size_t)n * 4);
+    }
+}
+
 /* Lines from number `first` on that lie in one run of the last dim. */
 static void run_lines(const KArgs *a, const CumulativeLines *l, const Combine *c, int64_t first,
                       int64_t n) {
@@ -141,7 +179,12 @@ static void run_lines(const KArgs *a, const CumulativeLines *l, const Combine *c
                                                         : c->whole;
     Side x = side_of(&a->in[0], l, 0, first), y = side_of(&a->out[0], l, 1, first);
     const char *before = NULL;
-    for (int64_t done = 0, some; done < l->n; done += some) {
+    for (; x.type == DT_F32 && x.along == 4 && y.along == 4 && n >= ABREAST; n -= ABREAST) {
+        run_abreast(c, &x, &y, l->n, reverse);
+        x.data += ABREAST * x.across;
+        y.data += ABREAST * y.across;
+    }
+    for (int64_t done = n ? 0 : l->n, some; done < l->n; done += some) {
         some = k_min(STEPS, l->n - done);
         int64_t i = reverse ? l->n - done - some : done;
         load_tile(&x, i, some, n, tile);
@@ -171,14 +214,14 @@ static int64_t units(const KArgs *a) {
     return k_ceil_div(l.count, LINES);
 }
 
-#define KERNEL(name, real, whole, wide)                                                            \
+#define KERNEL(name, real, whole, wide, start)                                                     \
     static int name(const KArgs *a) {                                                              \
-        return cumulative(a, (Combine){real, whole, wide});                                        \
+        return cumulative(a, (Combine){real, whole, wide, real##_abreast, start});                 \
     }
-KERNEL(cumsum, sum_f, sum_i, sum_i)
-KERNEL(cumprod, prod_f, prod_i, prod_i)
-KERNEL(cummax, max_f, max_i, max_u)
-KERNEL(cummin, min_f, min_i, min_u)
+KERNEL(cumsum, sum_f, sum_i, sum_i, -0.0)
+KERNEL(cumprod, prod_f, prod_i, prod_i, 1.0)
+KERNEL(cummax, max_f, max_i, max_u, -INFINITY)
+KERNEL(cummin, min_f, min_i, min_u, INFINITY)
 
 K_ROWS(cumulative) = {
     {"cumsum", cumsum, units, NULL}, {"cumprod", cumprod, units, NULL},
