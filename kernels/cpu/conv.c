@@ -4,12 +4,15 @@
  * taps see (never made as a whole) with the kernel [K, out]. conv: a unit is a tile of positions of
  * one group; for each block of K it gathers what its taps see, and multiplies. conv_grad_kernel: a
  * unit is a block of K and of columns; it adds tile^T dy over all positions, a tile at a time.
- * float16 and bfloat16 are float32 in tiles, and rounded once. */
+ * float16 and bfloat16 are float32 in tiles, and rounded once.
+ *
+ * Where zeros stand between x's elements, positions are taken by their phase (place modulo the
+ * dilation): all of a phase see elements through the same taps, and the others are left out. */
 #include <math.h>
 #include "convert.h"
 #include "gemm.h"
 
-enum { POSITIONS = 128, BLOCK_K = 256, BLOCK_N = 512, MANY_UNITS = 16, SHORT_RUN = 16 };
+enum { POSITIONS = 128, BLOCK_K = 256, BLOCK_N = 512, MANY_UNITS = 16, SHORT_RUN = 16, DEEP = 16 };
 
 typedef struct Conv {
     const KTensor *x, *y; /* y: the result, or its cotangent */
@@ -19,6 +22,7 @@ typedef struct Conv {
     int64_t in, out, groups; /* features, of one group */
     int64_t k, positions, tile, tiles;
     int64_t run, run_taps; /* elements of K that lie in x as they do in K, as many taps */
+    int64_t phase[K_MAX_RANK], phases, each; /* phases by dim, of all, positions of one */
     KType type;
     int64_t size;
 } Conv;
@@ -39,10 +43,62 @@ static Conv describe(const KArgs *a, const KTensor *w, const KTensor *y) {
                 x->strides[c.n] == x->strides[c.n + 1] * c.in;
     c.run_taps = joins ? c.window[last] : 1;
     c.run = c.run_taps * c.in;
+    c.phases = 1;
+    for (int i = 0; i < c.n; i++) {
+        int64_t by = c.attr->x_dilation[i];
+        c.phase[i] = c.in >= DEEP && c.attr->stride[i] == 1 && y->dims[i + 1] % by == 0 ? by : 1;
+        c.phases *= c.phase[i];
+    }
+    c.each = c.positions / c.phases;
     c.tile = POSITIONS;
-    while (c.tile > 16 && k_ceil_div(c.positions, c.tile) * c.groups < MANY_UNITS) c.tile /= 2;
-    c.tiles = k_ceil_div(c.positions, c.tile);
+    while (c.tile > 16 && k_ceil_div(c.each, c.tile) * c.phases * c.groups < MANY_UNITS)
+        c.tile /= 2;
+    c.tiles = k_ceil_div(c.each, c.tile);
     return c;
+}
+
+/* Where position number p of a phase lies: at[0] the example, then places. */
+static void find_position(const Conv *c, int64_t phase, int64_t p, int64_t *at) {
+    for (int i = c->n - 1; i >= 0; i--) {
+        int64_t by = c->phase[i], size = c->y->dims[i + 1] / by;
+        at[i + 1] = p % size * by + phase % by;
+        p /= size;
+        phase /= by;
+    }
+    at[0] = p;
+}
+
+/* The next position of the phase. */
+static void next_position(const Conv *c, int64_t *at) {
+    int d = c->n;
+    while (d > 0 && (at[d] += c->phase[d - 1]) >= c->y->dims[d]) {
+        at[d] %= c->phase[d - 1];
+        d--;
+    }
+    if (d == 0) at[0]++;
+}
+
+/* Whether positions of the phase see anything through the tap of k. */
+static int phase_sees(const Conv *c, int64_t phase, int64_t k) {
+    int64_t t = k / c->run * c->run_taps;
+    for (int i = c->n - 1; i >= 0; i--) {
+        int64_t by = c->phase[i], tap = t % c->window[i];
+        if ((phase % by - c->attr->low[i] + tap * c->attr->w_dilation[i]) % by) return 0;
+        t /= c->window[i];
+        phase /= by;
+    }
+    return 1;
+}
+
+/* A block of K lies within one tap where there are phases. */
+static int64_t blocks_of(const Conv *c, int64_t block_k) {
+    return c->phases > 1 ? c->k / c->run * k_ceil_div(c->run, block_k) : k_ceil_div(c->k, block_k);
+}
+static int64_t block_at(const Conv *c, int64_t block_k, int64_t number, int64_t *size) {
+    int64_t all = c->phases > 1 ? c->run : c->k, each = k_ceil_div(all, block_k);
+    int64_t from = number % each * block_k;
+    *size = k_min(block_k, all - from);
+    return number / each * all + from;
 }
 
 static char *part(char **workspace, int64_t bytes) {
@@ -111,35 +167,28 @@ static void see(const Conv *c, const char *base, const int64_t *at, const int64_
     }
 }
 
-/* Rows [p, p + rows) of the matrix of a group, columns [k, k_end). */
-static void gather(const Conv *c, int64_t group, int64_t p, int64_t rows, int64_t k, int64_t k_end,
-                   char *to) {
+/* Rows [p, p + rows) of the matrix of a group and phase, columns [k, k_end). */
+static void gather(const Conv *c, int64_t group, int64_t phase, int64_t p, int64_t rows, int64_t k,
+                   int64_t k_end, char *to) {
     const char *x = c->x->data + group * c->in * c->x->strides[c->n + 1];
     int64_t at[K_MAX_RANK], tap[K_MAX_RANK], t = k / c->run * c->run_taps;
+    find_position(c, phase, p, at);
     for (int i = c->n - 1; i >= 0; i--) {
-        at[i + 1] = p % c->y->dims[i + 1];
-        p /= c->y->dims[i + 1];
         tap[i] = t % c->window[i];
         t /= c->window[i];
     }
-    at[0] = p;
     for (int64_t r = 0; r < rows; r++, to += (k_end - k) * c->size) {
         see(c, x + at[0] * c->x->strides[0], at + 1, tap, k, k_end, to);
-        int d = c->n;
-        for (at[d]++; d > 0 && at[d] == c->y->dims[d]; d--) {
-            at[d] = 0;
-            at[d - 1]++;
-        }
+        next_position(c, at);
     }
 }
 
-/* The features of one group of y at a position, from column j on. */
-static char *y_row(const Conv *c, int64_t group, int64_t p, int64_t j) {
+/* The features of one group of y at a position of a phase, from column j on. */
+static char *y_row(const Conv *c, int64_t group, int64_t phase, int64_t p, int64_t j) {
     char *row = c->y->data + (group * c->out + j) * c->y->strides[c->n + 1];
-    for (int d = c->n; d >= 0; d--) {
-        row += p % c->y->dims[d] * c->y->strides[d];
-        p /= c->y->dims[d];
-    }
+    int64_t at[K_MAX_RANK];
+    find_position(c, phase, p, at);
+    for (int d = c->n; d >= 0; d--) row += at[d] * c->y->strides[d];
     return row;
 }
 
@@ -187,17 +236,18 @@ static int conv(const KArgs *a) {
     const KTensor *w = &a->in[1];
     Conv c = describe(a, w, &a->out[0]);
     char *work = k_align(a->workspace);
-    int64_t block_k = k_min(BLOCK_K, c.k), block_n = k_min(BLOCK_N, c.out);
+    int64_t block_k = k_max(1, k_min(BLOCK_K, c.k)), block_n = k_min(BLOCK_N, c.out);
     char *tile = part(&work, c.tile * block_k * c.size);
     char *sums = part(&work, c.tile * c.out * c.size);
     char *weights = part(&work, block_k * block_n * c.size);
     for (int64_t u = a->lo; u < a->hi; u++) {
-        int64_t group = u % c.groups, p = u / c.groups * c.tile;
-        int64_t rows = k_min(c.tile, c.positions - p), ld;
+        int64_t group = u % c.groups, phase = u / c.groups / c.tiles;
+        int64_t p = u / c.groups % c.tiles * c.tile, rows = k_min(c.tile, c.each - p), ld, depth;
         memset(sums, 0, (size_t)(rows * c.out * c.size));
-        for (int64_t k = 0; k < c.k; k += block_k) {
-            int64_t depth = k_min(block_k, c.k - k);
-            gather(&c, group, p, rows, k, k + depth, tile);
+        for (int64_t block = 0; block < blocks_of(&c, block_k); block++) {
+            int64_t k = block_at(&c, block_k, block, &depth);
+            if (!phase_sees(&c, phase, k)) continue;
+            gather(&c, group, phase, p, rows, k, k + depth, tile);
             for (int64_t j = 0; j < c.out; j += block_n) {
                 int64_t n = k_min(block_n, c.out - j);
                 const char *b = kernel_block(&c, w, k, depth, group * c.out + j, n, weights, &ld);
@@ -205,7 +255,7 @@ static int conv(const KArgs *a) {
             }
         }
         for (int64_t r = 0; r < rows; r++)
-            k_store_fn(c.y->dtype)(y_row(&c, group, p + r, 0), c.y->strides[c.n + 1],
+            k_store_fn(c.y->dtype)(y_row(&c, group, phase, p + r, 0), c.y->strides[c.n + 1],
                                    sums + r * c.out * c.size, c.out);
     }
     return 0;
@@ -213,12 +263,12 @@ static int conv(const KArgs *a) {
 
 static int64_t conv_units(const KArgs *a) {
     Conv c = describe(a, &a->in[1], &a->out[0]);
-    return c.out ? c.tiles * c.groups : 0;
+    return c.out ? c.phases * c.tiles * c.groups : 0;
 }
 
 static size_t conv_workspace(const KArgs *a) {
     Conv c = describe(a, &a->in[1], &a->out[0]);
-    int64_t block_k = k_min(BLOCK_K, c.k), block_n = k_min(BLOCK_N, c.out);
+    int64_t block_k = k_max(1, k_min(BLOCK_K, c.k)), block_n = k_min(BLOCK_N, c.out);
     return (size_t)(c.tile * (block_k + c.out) * c.size + block_k * block_n * c.size +
                     k_gemm_bytes(c.tile, block_n, block_k)) +
            320;
@@ -230,7 +280,7 @@ static void cut(const Conv *c, int64_t *block_k, int64_t *block_n) {
     *block_k = BLOCK_K;
     *block_n = k_max(1, k_min(BLOCK_N, c->out));
     while (*block_k > 32 &&
-           k_ceil_div(c->k, *block_k) * c->groups * k_ceil_div(c->out, *block_n) < MANY_UNITS)
+           blocks_of(c, *block_k) * c->groups * k_ceil_div(c->out, *block_n) < MANY_UNITS)
         *block_k /= 2;
     *block_k = k_max(1, k_min(*block_k, c->k));
 }
@@ -244,17 +294,19 @@ static int conv_grad_kernel(const KArgs *a) {
     char *tile = part(&work, POSITIONS * block_k * c.size);
     char *dy = part(&work, POSITIONS * block_n * c.size);
     char *sums = part(&work, block_k * block_n * c.size);
-    int64_t columns = k_ceil_div(c.out, block_n), blocks = k_ceil_div(c.k, block_k);
+    int64_t columns = k_ceil_div(c.out, block_n), blocks = blocks_of(&c, block_k), rows;
     for (int64_t u = a->lo; u < a->hi; u++) {
         int64_t j = u % columns * block_n, n = k_min(block_n, c.out - j);
-        int64_t k = u / columns % blocks * block_k, rows = k_min(block_k, c.k - k);
+        int64_t k = block_at(&c, block_k, u / columns % blocks, &rows);
         int64_t group = u / columns / blocks;
         memset(sums, 0, (size_t)(rows * n * c.size));
-        for (int64_t p = 0; p < c.positions; p += POSITIONS) {
-            int64_t depth = k_min(POSITIONS, c.positions - p);
-            gather(&c, group, p, depth, k, k + rows, tile);
+        for (int64_t t = 0, parts = k_ceil_div(c.each, POSITIONS); t < c.phases * parts; t++) {
+            int64_t phase = t / parts, p = t % parts * POSITIONS;
+            int64_t depth = k_min(POSITIONS, c.each - p);
+            if (!phase_sees(&c, phase, k)) continue;
+            gather(&c, group, phase, p, depth, k, k + rows, tile);
             for (int64_t r = 0; r < depth; r++)
-                load(&c, c.y, dy + r * n * c.size, y_row(&c, group, p + r, j),
+                load(&c, c.y, dy + r * n * c.size, y_row(&c, group, phase, p + r, j),
                      c.y->strides[c.n + 1], n);
             multiply(&c, rows, n, depth, tile, 1, rows, dy, n, sums, n, work);
         }
@@ -275,7 +327,7 @@ static int64_t grad_units(const KArgs *a) {
     Conv c = describe(a, &a->out[0], &a->in[1]);
     int64_t block_k, block_n;
     cut(&c, &block_k, &block_n);
-    return k_ceil_div(c.k, block_k) * k_ceil_div(c.out, block_n) * c.groups;
+    return blocks_of(&c, block_k) * k_ceil_div(c.out, block_n) * c.groups;
 }
 
 static size_t grad_workspace(const KArgs *a) {

@@ -37,8 +37,10 @@ static void operands(const Sizes *s, KConv *attr, DType t, DType wide, int grad)
 
 static void any(DType t, int grad) {
     KConv attr = {.groups = rnd() % 3 ? 1 : 1 + below(4)};
-    Sizes s = {
-        .n = 1 + (int)below(3), .batch = 1 + below(4), .in = 1 + below(5), .out = 1 + below(20)};
+    Sizes s = {.n = 1 + (int)below(3),
+               .batch = 1 + below(4),
+               .in = 1 + below(rnd() % 4 ? 5 : 40),
+               .out = 1 + below(20)};
     for (int i = 0; i < s.n; i++) {
         int plain = rnd() % 2 != 0;
         attr.stride[i] = plain ? 1 : 1 + below(3);
@@ -52,14 +54,16 @@ static void any(DType t, int grad) {
     operands(&s, &attr, t, rnd() % 2 && t != DT_F64 ? DT_F32 : t, grad);
 }
 
-/* Blocks of K, of columns and of positions, and their rests. */
-static void large(int64_t in, int64_t out, int64_t size, int64_t groups, int grad) {
+/* Blocks of K, of columns and of positions, and their rests; phases of a dilated x. */
+static void large(int64_t in, int64_t out, int64_t size, int64_t groups, int dilation, int grad) {
     KConv attr = {.groups = groups};
     Sizes s = {.n = 2, .batch = 2, .in = in, .out = out};
     for (int i = 0; i < 2; i++) {
-        attr.stride[i] = attr.x_dilation[i] = attr.w_dilation[i] = attr.low[i] = 1;
+        attr.stride[i] = attr.w_dilation[i] = attr.low[i] = 1;
+        attr.x_dilation[i] = dilation;
         s.w[i] = 3;
-        s.x[i] = s.y[i] = size;
+        s.x[i] = size;
+        s.y[i] = size * dilation;
     }
     operands(&s, &attr, DT_F32, DT_F32, grad);
 }
@@ -70,11 +74,14 @@ int main(void) {
         for (int t = 0; t < 4; t++)
             for (int grad = 0; grad < 2; grad++) any(types[t], grad);
     for (int grad = 0; grad < 2; grad++) {
-        large(1, 32, 9, 1, grad);
-        large(3, 33, 15, 1, grad);
-        large(40, 20, 6, 1, grad);
-        large(16, 520, 3, 1, grad);
-        large(40, 8, 5, 3, grad);
+        large(1, 32, 9, 1, 1, grad);
+        large(3, 33, 15, 1, 1, grad);
+        large(40, 20, 6, 1, 1, grad);
+        large(16, 520, 3, 1, 1, grad);
+        large(40, 8, 5, 3, 1, grad);
+        large(40, 8, 5, 3, 2, grad);
+        large(300, 20, 10, 1, 2, grad);
+        large(17, 520, 3, 1, 3, grad);
     }
     return test_end();
 }
