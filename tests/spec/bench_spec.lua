@@ -27,6 +27,15 @@ local rows = {
   {"dispatch", {}},
   {"compile", gpt_with {}},
   {"memory", gpt_with {}},
+  {"single", {op = "gather", rows = 5, cols = 3, n = 4}},
+  {"single", {op = "along", rows = 5, cols = 3}},
+  {"single", {op = "scatter", rows = 5, cols = 3, n = 4}},
+  {"single", {op = "scatter", rows = 5, n = 4}},
+  {"single", {op = "sort", shape = {5}}},
+  {"single", {op = "cumsum", shape = {2, 3}, axis = 1}},
+  {"single", {op = "lstm", batch = 2, n = 3}},
+  {"single", {op = "lstm", batch = 2, n = 3, backward = true}},
+  {"single", {op = "transposed", batch = 2, size = 3, features = 4, backward = true}},
 }
 for _, op in ipairs {"gelu", "layer norm", "rms norm", "softmax", "cross entropy"} do
   rows[#rows + 1] = {"fused", {op = op, rows = 3, cols = 5, backward = false}}
