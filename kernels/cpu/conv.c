@@ -183,12 +183,24 @@ static void gather(const Conv *c, int64_t group, int64_t phase, int64_t p, int64
     }
 }
 
-/* The features of one group of y at a position of a phase, from column j on. */
-static char *y_row(const Conv *c, int64_t group, int64_t phase, int64_t p, int64_t j) {
-    char *row = c->y->data + (group * c->out + j) * c->y->strides[c->n + 1];
+/* Rows of y, at positions from number p of a phase on: the features of one group from column j on.
+ */
+typedef struct ConvRows {
+    const Conv *conv;
+    char *base;
     int64_t at[K_MAX_RANK];
-    find_position(c, phase, p, at);
-    for (int d = c->n; d >= 0; d--) row += at[d] * c->y->strides[d];
+} ConvRows;
+
+static ConvRows rows_from(const Conv *c, int64_t group, int64_t phase, int64_t p, int64_t j) {
+    ConvRows r = {c, c->y->data + (group * c->out + j) * c->y->strides[c->n + 1], {0}};
+    find_position(c, phase, p, r.at);
+    return r;
+}
+
+static char *next_row(ConvRows *r) {
+    char *row = r->base;
+    for (int d = 0; d <= r->conv->n; d++) row += r->at[d] * r->conv->y->strides[d];
+    next_position(r->conv, r->at);
     return row;
 }
 
@@ -254,9 +266,10 @@ static int conv(const KArgs *a) {
                 multiply(&c, rows, n, depth, tile, depth, 1, b, ld, sums + j * c.size, c.out, work);
             }
         }
+        ConvRows to = rows_from(&c, group, phase, p, 0);
         for (int64_t r = 0; r < rows; r++)
-            k_store_fn(c.y->dtype)(y_row(&c, group, phase, p + r, 0), c.y->strides[c.n + 1],
-                                   sums + r * c.out * c.size, c.out);
+            k_store_fn(c.y->dtype)(next_row(&to), c.y->strides[c.n + 1], sums + r * c.out * c.size,
+                                   c.out);
     }
     return 0;
 }
@@ -305,9 +318,9 @@ static int conv_grad_kernel(const KArgs *a) {
             int64_t depth = k_min(POSITIONS, c.each - p);
             if (!phase_sees(&c, phase, k)) continue;
             gather(&c, group, phase, p, depth, k, k + rows, tile);
+            ConvRows from = rows_from(&c, group, phase, p, j);
             for (int64_t r = 0; r < depth; r++)
-                load(&c, c.y, dy + r * n * c.size, y_row(&c, group, phase, p + r, j),
-                     c.y->strides[c.n + 1], n);
+                load(&c, c.y, dy + r * n * c.size, next_row(&from), c.y->strides[c.n + 1], n);
             multiply(&c, rows, n, depth, tile, 1, rows, dy, n, sums, n, work);
         }
         for (int64_t r = 0; r < rows; r++) {
