@@ -183,8 +183,7 @@ static void gather(const Conv *c, int64_t group, int64_t phase, int64_t p, int64
     }
 }
 
-/* Rows of y, at positions from number p of a phase on: the features of one group from column j on.
- */
+/* Rows of y at positions of a phase: the features of one group from column j on. */
 typedef struct ConvRows {
     const Conv *conv;
     char *base;

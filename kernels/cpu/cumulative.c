@@ -29,8 +29,7 @@ STEP(min_i, int64_t, a < x ? a : x)
 STEP(max_u, uint64_t, a > x ? a : x)
 STEP(min_u, uint64_t, a < x ? a : x)
 
-/* The next n elements of ABREAST lines, which have `so_far`; from the last to the first (reverse).
- */
+/* The next n elements of ABREAST lines that have `so_far`; reverse: from their end on. */
 #define LINES_ABREAST(name, expr)                                                                  \
     static void name##_abreast(double *so_far, Piece *line, int n, int reverse) {                  \
         for (int i = 0; i < n; i++)                                                                \
