@@ -1609,6 +1609,7 @@ local ml = {Auto = "auto", Explicit = "explicit", Manual = "manual"}
 
 ml.checkpoint = {}
 ml.data = {}
+ml.linalg = {}
 ml.nn = {}
 ml.nn.initializers = {}
 ml.optim = {}
@@ -2989,6 +2990,16 @@ function ml.random.laplace(key, shape, dtype) end
 ---@overload fun(key: Tensor, a: number|Tensor, options: {shape?: integer|integer[], dtype?: DType, out_sharding?: NamedSharding|P|table}): Tensor
 function ml.random.loggamma(key, a, shape, dtype) end
 
+--- Normal with a mean and a covariance (positive definite; NaN of others) of the last dim; shape: of the draws.
+---@param key Tensor
+---@param mean Tensor
+---@param cov Tensor
+---@param shape? integer|integer[]
+---@param dtype? DType
+---@return Tensor
+---@overload fun(key: Tensor, mean: Tensor, cov: Tensor, options: {shape?: integer|integer[], dtype?: DType, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.random.multivariate_normal(key, mean, cov, shape, dtype) end
+
 --- Standard normal; default float32.
 ---@param key Tensor
 ---@param shape? integer|integer[]
@@ -3048,6 +3059,85 @@ function ml.random.truncated_normal(key, low, high, shape, dtype) end
 ---@return Tensor
 ---@overload fun(key: Tensor, options: {shape?: integer|integer[], dtype?: DType, low?: number, high?: number, out_sharding?: NamedSharding|P|table}): Tensor
 function ml.random.uniform(key, shape, dtype, low, high) end
+
+--- The lower triangles l of symmetric positive definite matrices x = l l^T (upper: l^T), NaN for others; of (x + x^T) / 2, unless symmetrize_input is false.
+---@param x Tensor
+---@param upper? boolean
+---@param symmetrize_input? boolean
+---@return Tensor
+---@overload fun(x: Tensor, options: {upper?: boolean, symmetrize_input?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.linalg.cholesky(x, upper, symmetrize_input) end
+
+--- The determinants of matrices.
+---@param x Tensor
+---@return Tensor
+---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.linalg.det(x) end
+
+--- Eigenvalues of symmetric matrices, rising, and eigenvectors, a column each; of (x + x^T) / 2, unless symmetrize_input is false: then the lower triangle is read.
+---@param x Tensor
+---@param symmetrize_input? boolean
+---@return Tensor
+---@return Tensor
+---@overload fun(x: Tensor, options: {symmetrize_input?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.linalg.eigh(x, symmetrize_input) end
+
+--- The inverses of matrices.
+---@param x Tensor
+---@return Tensor
+---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.linalg.inv(x) end
+
+--- l (below the diagonal; its own is of ones) and u in one matrix, the rows that were exchanged, and the order of x's rows in l u (both 0-based int32).
+---@param x Tensor
+---@return Tensor
+---@return Tensor
+---@return Tensor
+---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.linalg.lu(x) end
+
+--- Orthonormal columns q and upper triangles r with x = q r; complete: q is square; "r": r alone.
+---@param x Tensor
+---@param mode? "reduced"|"complete"|"r"
+---@return Tensor
+---@return Tensor?
+---@overload fun(x: Tensor, options: {mode?: "reduced"|"complete"|"r", out_sharding?: NamedSharding|P|table}): Tensor
+function ml.linalg.qr(x, mode) end
+
+--- The signs of determinants, and the logarithms of their absolute values.
+---@param x Tensor
+---@return Tensor
+---@return Tensor
+---@overload fun(x: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.linalg.slogdet(x) end
+
+--- x of a x = b; b: matrices, or one vector. Singular matrices give infinities or NaN.
+---@param a Tensor
+---@param b Tensor
+---@return Tensor
+---@overload fun(a: Tensor, b: Tensor, options: {out_sharding?: NamedSharding|P|table}): Tensor
+function ml.linalg.solve(a, b) end
+
+--- u, s and vt with x = u diag(s) vt, s falling; full_matrices (default true): u and vt are square; compute_uv = false: s alone.
+---@param x Tensor
+---@param full_matrices? boolean
+---@param compute_uv? boolean
+---@return Tensor
+---@return Tensor?
+---@return Tensor?
+---@overload fun(x: Tensor, options: {full_matrices?: boolean, compute_uv?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.linalg.svd(x, full_matrices, compute_uv) end
+
+--- x of a x = b (left_side) or x a = b (default) for triangles a, default the upper.
+---@param a Tensor
+---@param b Tensor
+---@param left_side? boolean
+---@param lower? boolean
+---@param transpose_a? boolean
+---@param unit_diagonal? boolean
+---@return Tensor
+---@overload fun(a: Tensor, b: Tensor, options: {left_side?: boolean, lower?: boolean, transpose_a?: boolean, unit_diagonal?: boolean, out_sharding?: NamedSharding|P|table}): Tensor
+function ml.linalg.triangular_solve(a, b, left_side, lower, transpose_a, unit_diagonal) end
 
 --- Names and sizes of a mesh without devices.
 ---@param sizes integer[]
