@@ -58,6 +58,8 @@ row("attention", "attention", this_line(), function(q) return core.op.attention(
   normal(1, {4, 2, 8, 16}, "data", "model"))
 row("rope", "rope", this_line(), function(x, p) return core.op.rope(x, p, {base = 100.0, sign = 1.0}) end,
   normal(1, {4, 8, 2, 4}, "data"), ml.arange(8))
+row("linalg", "cholesky", this_line(), function(x) return ml.linalg.cholesky(x) end,
+  ml.device_put(ml.matmul(ml.ones {8, 1, 1}, ml.ones {1, 4}) + ml.eye(4) * 2, NamedSharding(mesh, P "data")))
 row("train", "dropout", this_line(), function(x) return nn.dropout(x, 0.5, ml.random.key(1)) end,
   normal(1, {8, 16}, "data"))
 

@@ -445,7 +445,7 @@ static void test_mutated(int rounds) {
         graph_free(g);
         str_free(&s);
     }
-    CHECKF(good > rounds / 50, "%d", good);
+    CHECKF(good > rounds / 100, "%d", good); /* so that graphs are among them, too */
 }
 
 /* Whatever allocation fails, the parse says so and nothing leaks. */
