@@ -146,9 +146,9 @@ set(slow
 set(next # those that would else begin last, and be what is waited for
     spec/mlp spec/program spec/nn/llama spec/transfer spec/train/precision spec/plan/estimate pass/define
     spec/manual/oracle op/parse)
-set(once # kill, wait for or look at whole programs, whose C others run: where sanitizers watch, by name alone
-    fault/kill fault/power dist/hosts dist/output dist/replicas dist/seeds dist/stop golden/gpt3 spec/plan/page
-    spec/train/resume)
+set(once # of whole programs or of Lua, whose C others run: where sanitizers watch, by name alone
+    fault/kill fault/power dist/hosts dist/output dist/replicas dist/seeds dist/stop golden/gpt3 repl/complete
+    spec/insight/proposals spec/plan/page spec/plan/plan spec/train/resume)
 set(cost 1000)
 foreach(name ${slow} ${next})
   if(TEST ${name})

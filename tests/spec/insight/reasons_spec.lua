@@ -111,7 +111,7 @@ describe("in random programs", function()
     end)
   end
 
-  it("most are gone at once without what their reasons name", function()
+  helper.figures("most are gone at once without what their reasons name", function()
     assert(collectives > 0.6 * PROGRAMS, collectives)
     assert(at_once > 0.95 * collectives, at_once .. " of " .. collectives)
   end)
