@@ -339,13 +339,19 @@ def trilu(x, k=None, upper=1):
     return (ml.triu if upper else ml.tril)(x, None if k is None else int(k.value))
 
 
+def is_inf(x, detect_negative=1, detect_positive=1):
+    if detect_negative and detect_positive:
+        return ml.isinf(x)
+    return ml.eq(x, math.inf if detect_positive else -math.inf)
+
+
 UNARY = {
     "Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh", "Atan": "atan", "Atanh": "atanh",
     "Ceil": "ceil", "Cos": "cos", "Cosh": "cosh", "Erf": "erf", "Exp": "exp", "Floor": "floor", "Log": "log",
     "Neg": "neg", "Reciprocal": "reciprocal", "Round": "round", "Sigmoid": "sigmoid", "Sign": "sign", "Sin": "sin",
-    "Sinh": "sinh", "Sqrt": "sqrt", "Tan": "tan", "Tanh": "tanh", "IsNaN": "isnan", "IsInf": "isinf", "Not": "bitnot",
+    "Sinh": "sinh", "Sqrt": "sqrt", "Tan": "tan", "Tanh": "tanh", "IsNaN": "isnan", "Not": "bitnot",
     "BitwiseNot": "bitnot", "Relu": "nn.relu", "Softplus": "nn.softplus", "Softsign": "nn.soft_sign", "Det": "det",
-    "Mish": "nn.mish", "HardSwish": "nn.hard_swish", "NonZero": "nonzero", "Swish": "nn.silu",
+    "Mish": "nn.mish", "HardSwish": "nn.hard_swish", "Swish": "nn.silu",
 }
 BINARY = {
     "Add": "add", "Sub": "sub", "Mul": "mul", "And": "bitand", "Or": "bitor", "Xor": "bitxor", "BitwiseAnd": "bitand",
@@ -380,7 +386,8 @@ ROWS = {
     "Tile": lambda x, reps: ml.tile(x, tuple(known(reps))),
     "Shape": lambda x, start=0, end=None: departs("shapes are Lua lists, not tensors"),
     "Size": lambda x: departs("shapes are Lua lists, not tensors"),
-    "Dropout": dropout,
+    "Dropout": dropout, "IsInf": is_inf,
+    "NonZero": lambda x: departs("what has a size that is computed is given one"),
 }
 
 # Operators that meshlua has nothing for, by the name that they would have.

@@ -128,7 +128,8 @@ ROWS = {
     "addmm": addmm(ml.matmul), "addmm.decomposed": addmm(ml.matmul), "addmv": addmm(ml.matmul),
     "baddbmm": addmm(ml.matmul), "addr": addmm(ml.outer), "einsum": einsum,
     "addbmm": addmm(lambda a, b: ml.sum(ml.matmul(a, b), 1)),
-    "tensordot": lambda x, y, dims=2, **k: ml.tensordot(x, y, dims),
+    "tensordot": lambda x, y, dims=2, **k: ml.tensordot(x, y, dims if isinstance(dims, int) else
+                                                        tuple(axes(tuple(d)) for d in dims)),
     "clone": lambda x, **k: x, "contiguous": lambda x, **k: x, "alias_copy": lambda x: x,
     "to": lambda x, *a, **k: departs("astype and device_put are two calls"),
     "bfloat16": to("bfloat16"), "bool": to("bool"), "byte": to("uint8"), "double": to("float64"),
