@@ -339,6 +339,20 @@ def trilu(x, k=None, upper=1):
     return (ml.triu if upper else ml.tril)(x, None if k is None else int(k.value))
 
 
+def group_norm(x, scale, bias, num_groups, epsilon=1e-5, stash_type=1):
+    from torch_calls import group_norm as call
+    return call(x, num_groups, scale, bias, epsilon)
+
+
+def instance_norm(x, scale, bias, epsilon=1e-5):
+    from torch_calls import instance_norm as call
+    return call(x, weight=scale, bias=bias, eps=epsilon)
+
+
+def selu(x, alpha=None, gamma=None):
+    return ml.nn.selu(x) if alpha is None and gamma is None else departs("selu with numbers of its own")
+
+
 def is_inf(x, detect_negative=1, detect_positive=1):
     if detect_negative and detect_positive:
         return ml.isinf(x)
@@ -386,6 +400,10 @@ ROWS = {
     "Tile": lambda x, reps: ml.tile(x, tuple(known(reps))),
     "Shape": lambda x, start=0, end=None: departs("shapes are Lua lists, not tensors"),
     "Size": lambda x: departs("shapes are Lua lists, not tensors"),
+    "GroupNormalization": group_norm, "InstanceNormalization": instance_norm,
+    "Celu": lambda x, alpha=1.0: ml.nn.celu(x, alpha), "Selu": selu,
+    "PRelu": lambda x, slope: ml.where(ml.ge(x, 0), x, ml.mul(x, slope)),
+    "HardSigmoid": lambda x, alpha=0.2, beta=0.5: ml.clip(ml.add(ml.mul(x, alpha), beta), 0, 1),
     "Dropout": dropout, "IsInf": is_inf,
     "NonZero": lambda x: departs("what has a size that is computed is given one"),
 }
@@ -394,9 +412,7 @@ ROWS = {
 ABSENT = {
     "ConvTranspose": "nn.ConvTranspose", "ScatterElements": "put_along_axis", "Scatter": "put_along_axis",
     "ScatterND": "gather and scatter (several dims)", "GatherND": "gather and scatter (several dims)", "GRU": "nn.GRU",
-    "LSTM": "nn.LSTM", "RNN": "nn.RNN", "GroupNormalization": "nn.GroupNorm",
-    "InstanceNormalization": "nn.InstanceNorm",
-    "Celu": "nn.celu", "Selu": "nn.selu", "HardSigmoid": "nn.hard_sigmoid", "PRelu": "nn.prelu", "Unique": "unique",
+    "LSTM": "nn.LSTM", "RNN": "nn.RNN", "Unique": "unique",
     "DFT": "complex numbers", "STFT": "complex numbers", "Bernoulli": "other random bits", "Resize": "interpolate",
     "Upsample": "interpolate", "MaxUnpool": "max_unpool", "NegativeLogLikelihoodLoss": "nn.nll_loss",
     "GridSample": "grid_sample", "AffineGrid": "grid_sample", "RotaryEmbedding": "nn.rope (caches of cosines)",
