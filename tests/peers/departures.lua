@@ -28,5 +28,6 @@ return {
   {"torch", "^digamma$", "nan, not %-inf", "digamma has no value at 0, as in JAX"},
   {"torch", "hardsigmoid$", "gradient: .*0%.16312299735096", "PyTorch's sixth is of float32"},
   {"scipy", "^digamma$", "167 of 200", "beside a zero of digamma a few roundings of what is summed"},
+  {"torch", "^tensordot$", "is 1, and axis", "a dim of 1 is not stretched where it is summed over"},
   {"torch", "layer_norm", "gradient: 1 of 1 elements: 0%.0, not", "PyTorch's rounding, beside an exact 0"},
 }
