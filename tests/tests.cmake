@@ -142,7 +142,8 @@ set(slow
     cuda/kernels/attention_wgmma spec/attribute cuda/kernels/attention_mma unit/kernels/test_misc
     spec/manual/fuzz spec/train/memory unit/kernels/test_lines spec/init spec/train/layout
     spec/nn/smollm dist/files repl/complete fault/power dist/output spec/scale spec/insight/reasons
-    spec/checkpoint/map spec/control/carries spec/manual/meshes spec/interrupt)
+    spec/checkpoint/map spec/control/carries spec/manual/meshes spec/interrupt unit/kernels/test_index
+    unit/run/disk/test_direct unit/kernels/test_fused unit/kernels/test_conv cuda/kernels/movement)
 set(next # those that would else begin last, and be what is waited for
     spec/mlp spec/program spec/nn/llama spec/transfer spec/train/precision spec/plan/estimate pass/define
     spec/manual/oracle op/parse)
