@@ -192,4 +192,21 @@ function M.pads(who, padding, sizes, strides, windows)
   return low, high
 end
 
+--- What two shapes stretch to by numpy's rule, from the end on, without their last `own` dims; nil and the two sizes
+--- that do not fit.
+---@param a integer[]
+---@param b integer[]
+---@param own integer
+---@return integer[]? dims, integer? of_a, integer? of_b
+function M.stretched(a, b, own)
+  local most, dims = math.max(#a, #b), {}
+  for d = 1, most - own do
+    local ia, ib = d - most + #a, d - most + #b
+    local da, db = ia > 0 and a[ia] or 1, ib > 0 and b[ib] or 1
+    if da ~= db and da ~= 1 and db ~= 1 then return nil, da, db end
+    dims[d] = da == 1 and db or da
+  end
+  return dims
+end
+
 return M

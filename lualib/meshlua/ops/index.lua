@@ -281,16 +281,12 @@ local At_meta = {__index = At, __name = "At"}
 local function common_shape(who, list)
   local shape = {}
   for _, x in ipairs(list) do
-    local own = x.shape
-    for _ = #shape + 1, #own do table.insert(shape, 1, 1) end
-    for d, n in ipairs(own) do
-      local at = #shape - #own + d
-      if shape[at] ~= n and shape[at] ~= 1 and n ~= 1 then
-        raise("E_SHAPE", "%s: ids of shapes %s and %s do not stretch to one", who, lib.shape_text(shape),
-          lib.shape_text(own))
-      end
-      if n ~= 1 then shape[at] = n end
+    local both = args.stretched(shape, x.shape, 0)
+    if not both then
+      raise("E_SHAPE", "%s: ids of shapes %s and %s do not stretch to one", who, lib.shape_text(shape),
+        lib.shape_text(x.shape))
     end
+    shape = both
   end
   return shape
 end

@@ -44,19 +44,14 @@ local function meet(who, a, b)
   if #sb < 2 then
     raise("E_SHAPE", "%s: %s for b; its last two dims are those of matrices", who, core.typeof(b))
   end
-  local most, front = math.max(#sa, #sb), {}
-  for d = 1, most - 2 do
-    local of_a, of_b = d - most + #sa, d - most + #sb
-    local da, db = of_a > 0 and sa[of_a] or 1, of_b > 0 and sb[of_b] or 1
-    if da ~= db and da ~= 1 and db ~= 1 then
-      raise("E_SHAPE", "%s: the dims in front of matrices do not fit: %s and %s", who, core.typeof(a),
-        core.typeof(b))
-    end
-    front[d] = da == 1 and db or da
+  local front = args.stretched(sa, sb, 2)
+  if not front then
+    raise("E_SHAPE", "%s: the dims in front of matrices do not fit: %s and %s", who, core.typeof(a),
+      core.typeof(b))
   end
   local function as(x, own)
     local shape = args.copy(front)
-    shape[most - 1], shape[most] = own[#own - 1], own[#own]
+    shape[#front + 1], shape[#front + 2] = own[#own - 1], own[#own]
     return ops.broadcast(x, shape)
   end
   return as(a, sa), as(b, sb)

@@ -31,18 +31,13 @@ local function product(x, w, wide)
   if rw <= 2 then return op.matmul(x, w, contraction(rx, 1, 0, wide)) end
   if rx == 1 then return op.matmul(x, w, contraction(1, rw - 1, 0, wide)) end
   -- Batched: bring the batch dims to one shape.
-  local nb = math.max(rx, rw) - 2
-  local sx, sw, bx, bw = x.shape, w.shape, {}, {}
-  for i = 1, nb do
-    local ix, iw = rx - 2 - nb + i, rw - 2 - nb + i
-    local dx, dw = ix > 0 and sx[ix] or 1, iw > 0 and sw[iw] or 1
-    if dx ~= dw and dx ~= 1 and dw ~= 1 then
-      raise("E_SHAPE", "matmul: batch dims %d and %d differ (x %s, w %s)", dx, dw,
-        core.typeof(x), core.typeof(w))
-    end
-    bx[i] = math.max(dx, dw) * (math.min(dx, dw) == 0 and 0 or 1)
-    bw[i] = bx[i]
+  local sx, sw = x.shape, w.shape
+  local bx, dx, dw = args.stretched(sx, sw, 2)
+  if not bx then
+    raise("E_SHAPE", "matmul: batch dims %d and %d differ (x %s, w %s)", dx, dw, core.typeof(x),
+      core.typeof(w))
   end
+  local nb, bw = #bx, args.copy(bx)
   bx[nb + 1], bx[nb + 2] = sx[rx - 1], sx[rx]
   bw[nb + 1], bw[nb + 2] = sw[rw - 1], sw[rw]
   return op.matmul(shapes.broadcast(x, bx), shapes.broadcast(w, bw), contraction(nb + 2, nb + 1, nb, wide))
