@@ -2,12 +2,17 @@
 
 #include <string.h>
 
-/* In checked builds every allocation is its own chunk and no byte longer than was asked for, so
- * that the address sanitizer sees an overrun of any of them. */
+/* In checked builds a gap that the address sanitizer guards lies behind every allocation, each is
+ * one that can be made to fail, and an arena that is cleared keeps nothing. */
 #ifdef MESHLUA_CHECKED
-enum { CHUNK_MIN = 0, CHUNK_MAX = 0, GRAIN = 1, FILL = 0xa5 };
+#    include <sanitizer/asan_interface.h>
+static const bool checked = true;
+enum { CHUNK_MIN = 512, CHUNK_MAX = 1 << 16, GRAIN = 16, GAP = GRAIN, FILL = 0xa5 };
 #else
-enum { CHUNK_MIN = 4096, CHUNK_MAX = 1 << 18, GRAIN = 16 };
+#    define ASAN_POISON_MEMORY_REGION(p, size)   ((void)0)
+#    define ASAN_UNPOISON_MEMORY_REGION(p, size) ((void)0)
+static const bool checked = false;
+enum { CHUNK_MIN = 4096, CHUNK_MAX = 1 << 18, GRAIN = 16, GAP = 0 };
 #endif
 
 struct ArenaChunk {
@@ -68,7 +73,7 @@ void arena_free(Arena *a) {
 }
 
 void arena_clear(Arena *a) {
-    if (!a->chunk || CHUNK_MAX == 0) {
+    if (!a->chunk || checked) {
         arena_free(a);
         return;
     }
@@ -89,16 +94,18 @@ static bool grow(Arena *a, size_t size) {
     a->chunk = c;
     a->at = (char *)c + HEAD;
     a->end = (char *)c + want;
+    ASAN_POISON_MEMORY_REGION(a->at, want - HEAD);
     return true;
 }
 
 static void *take(Arena *a, size_t size) {
-    if (size > SIZE_MAX / 4) return NULL;
-    size = (size + GRAIN - 1) / GRAIN * GRAIN;
-    if (size == 0) size = GRAIN;
-    if ((size_t)(a->end - a->at) < size && !grow(a, size)) return NULL;
+    if (size > SIZE_MAX / 4 || (checked && alloc_fails(a->alloc))) return NULL;
+    size_t room = (size + GRAIN - 1) / GRAIN * GRAIN + GAP;
+    if (room == 0) room = GRAIN;
+    if ((size_t)(a->end - a->at) < room && !grow(a, room)) return NULL;
     void *p = a->at;
-    a->at += size;
+    a->at += room;
+    ASAN_UNPOISON_MEMORY_REGION(p, size);
     return p;
 }
 

@@ -111,6 +111,30 @@ static void test_arena(void) {
     CHECK(alloc.live == 0);
 }
 
+#ifdef __SANITIZE_ADDRESS__
+#    include <sanitizer/asan_interface.h>
+/* Not one byte behind an allocation is there to be read, and none at all once the arena is cleared.
+ */
+static void test_arena_gaps(void) {
+    Alloc alloc = {.fail_in = -1};
+    Arena a;
+    arena_init(&a, &alloc);
+    char *p[300];
+    for (size_t size = 0; size < 300; size++) p[size] = arena_alloc(&a, size);
+    for (size_t size = 0; size < 300; size++) {
+        CHECK(!__asan_region_is_poisoned(p[size], size));
+        for (int i = 0; i < 16; i++) CHECK(__asan_address_is_poisoned(p[size] + size + i));
+    }
+    char *copy = arena_strdup(&a, "meshlua");
+    CHECK(!copy[7] && __asan_address_is_poisoned(copy + 8));
+    arena_clear(&a);
+    for (size_t size = 0; size < 300; size++) CHECK(__asan_address_is_poisoned(p[size]));
+    arena_free(&a);
+}
+#else
+static void test_arena_gaps(void) {}
+#endif
+
 static void test_vec(void) {
     Alloc alloc = {.fail_in = -1};
     Arena a;
@@ -136,6 +160,7 @@ int main(void) {
     test_countdown();
     test_kept();
     test_arena();
+    test_arena_gaps();
     test_vec();
     return test_end();
 }
