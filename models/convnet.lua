@@ -1,10 +1,10 @@
 -- convnet.lua: a recipe: a small convolutional network that tells pieces of clothing apart (Fashion-MNIST, as
 -- mlp.lua). Runnable by itself: script/run models/convnet.lua --mesh=data:2,model:2
 local ml = require "meshlua"
-local here = debug.getinfo(1, "S").source:match "^@(.*)convnet%.lua$" or ""
+local here = debug.getinfo(1, "S").source:match "^@(.*)convnet%.lua$"
 
 local nn, optim = ml.nn, ml.optim
-local mlp = assert(loadfile(here .. "mlp.lua"))("mlp")
+local mlp = here and assert(loadfile(here .. "mlp.lua"))("mlp") or require "models.mlp" -- beside it, or installed too
 
 local M = {name = "convnet", layout = {mesh = "data:4,model:2", rules = "tp"}, data = mlp.data,
   schedule = mlp.schedule, evaluate = mlp.evaluate}

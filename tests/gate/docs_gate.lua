@@ -3,6 +3,7 @@
 -- reference has what the program has: flags, stages, switches, exit codes, error codes (variables: env_gate.lua).
 local gate = require "gate"
 require "meshlua"
+local recipes = require "meshlua.train.recipe"
 local verbs = require "meshlua.program.verbs"
 local core = require "meshlua.core"
 
@@ -164,6 +165,14 @@ local function words(text, pattern)
   local list = {}
   for word in (text or ""):gmatch(pattern) do list[#list + 1] = word end
   return list
+end
+
+--- The page about training has a row for each thing in a recipe.
+local training = gate.read "docs/training.md"
+for _, row in ipairs(recipes.fields) do
+  local line = ("\n| `%s` | %s |\n"):format(recipes.documented(row))
+  looked = looked + 1
+  if not training:find(line, 1, true) then gate.fail("docs/training.md", "there is no row%s", line) end
 end
 
 --- The flags that main.c reads.

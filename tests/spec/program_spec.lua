@@ -155,7 +155,7 @@ describe("verbs", function()
       {{"doctor", "--jsno"}, "meshlua doctor: unknown option --jsno\n"},
       {{"-e", "x", "doctor"}, "doctor: -e and -i are for scripts"},
       {{"train"}, "meshlua train: it needs RECIPE\n       usage: meshlua train RECIPE [--flag=value ...]\n"},
-      {{"train", "gtp"}, "meshlua train: gtp: there is no such recipe\n"},
+      {{"train", "gtp"}, "meshlua train: gtp: there is no such recipe; did you mean gpt?; installed are "},
       {{"train", "./gtp.lua"}, "meshlua train: ./gtp.lua: No such file or directory\n"},
       {{"help", "resum"}, "did you mean resume?"},
       {{"train", "models/mlp.lua", "--stpes=3"}, "train: unknown option --stpes; did you mean --steps?"},

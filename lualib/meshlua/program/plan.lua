@@ -8,6 +8,7 @@ local lib = require "meshlua.lib"
 local precision = require "meshlua.train.precision"
 local processor = require "meshlua.insight.processor"
 local recipe_of = require "meshlua.plan.recipe"
+local recipes = require "meshlua.train.recipe"
 local report = require "meshlua.plan.report"
 local runs = require "meshlua.train.run"
 local search = require "meshlua.plan.search"
@@ -63,7 +64,7 @@ end
 local function read_arguments(path, words, ndevices)
   local recipe, message, code = recipe_of.load(path, ndevices)
   if not recipe then return nil, path .. ": " .. message, code end
-  local fault = runs.recipe_fault(recipe)
+  local fault = recipes.fault(recipe)
   if fault then return nil, path .. ": " .. fault, "E_VALUE" end
   recipe = arguments.sized(recipe, words)
   words, message = expanded(words, recipe)

@@ -4,7 +4,7 @@ local M = {}
 local EXIT_USAGE = 2
 
 --- Trains; the recipe's file may require what lies beside it.
----@param name string a path, or the name of a file that package.path finds
+---@param name string a path, or the name of an installed recipe, or of a file that package.path finds
 ---@param args string[] of the training program
 ---@return integer? code where there is no such recipe
 function M.run(name, args)

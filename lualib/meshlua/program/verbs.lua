@@ -63,7 +63,8 @@ local OF_PLAN = {
 
 ---@type VerbRow[]
 M.verbs = {
-  {"train", "RECIPE", "train the recipe that the file returns; --help behind it has the recipe's own flags",
+  {"train", "RECIPE", "train a recipe: by name (convnet, decoder, gpt, llama, mlp), or what a file returns; "
+    .. "--help behind it has the recipe's own flags",
     starts = "run", passes = true, flags = OF_TRAIN},
   {"plan", "PATH",
     "what a training step would hold, send, compute and take on devices that need not be there (default: "

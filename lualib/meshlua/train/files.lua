@@ -81,7 +81,9 @@ end
 ---@field size integer bytes of the lines that are there
 ---@field order string[]
 local Lines = {}
-local Lines_meta = {__index = Lines, __close = function(self) self.file:close() end}
+local Lines_meta = {__index = Lines}
+function Lines:close() self.file:close() end
+Lines_meta.__close = Lines.close
 
 --- Cuts a file of lines behind its n-th whole one; returns the bytes that stay, and how many lines these are.
 local function cut_lines(path, n)

@@ -51,11 +51,11 @@ local function read_arguments(recipe, args)
   local name = type(recipe) == "string" and recipe or nil
   if name then
     for _, word in ipairs(args) do name = word:match "^%-%-recipe=(.+)$" or name end
-    local loaded, message = recipes.load(name)
+    local loaded, message = recipes.load(name, true)
     if not loaded then stop(EXIT_USAGE, "--recipe=%s: %s", name, message) end
     recipe = loaded
   end
-  local fault = runs.recipe_fault(recipe)
+  local fault = recipes.fault(recipe)
   if fault then stop(EXIT_USAGE, "%s: %s", name and "--recipe=" .. name or args[0] or "recipe", fault) end
   recipe = arguments.sized(recipe, args)
   local rows, n = arguments.rows(recipe, verbs.find "train".flags)
@@ -81,6 +81,8 @@ local function prepare(recipe, values, config)
   check(precision.of(config))
   check(runs.check_batch(mesh, rules, config.batch, values.microbatches))
   local records = check(recipe.data(config, values.data ~= "" and values.data or nil))
+  local fault = recipes.data_fault(records)
+  if fault then check(nil, fault, "E_VALUE") end
   return runs.new(recipe, {config = config, seed = values.seed, mesh = mesh, rules = rules, data = records,
     microbatches = values.microbatches})
 end
@@ -137,41 +139,49 @@ local function check_outputs(values)
 end
 
 --- Opens what the run writes; from here on an earlier one is gone, but for what --resume goes on from: `done`
---- steps of it. Returns where each step is noted, or nil.
-local function open_outputs(recipe, values, config, done)
+--- steps of it. Adds to the run's sinks.
+local function open_outputs(run, values, done)
   local out, path = values.out, values.metrics
   -- The files of a run are process 0's: what the others know it knows, too.
-  if core.process_index() ~= 0 then return nil end
+  if core.process_index() ~= 0 then return end
   if out ~= "" then
     check(core.make_folder(out))
     if values.overwrite then check(files.remove_run(out)) end
-    check(files.write(out .. "/config.json", json.encode {recipe = recipe.name, mesh = values.mesh,
-      rules = values.rules, seed = values.seed, data = values.data, config = config} .. "\n"))
+    check(files.write(out .. "/config.json", json.encode {recipe = run.recipe.name, mesh = values.mesh,
+      rules = values.rules, seed = values.seed, data = values.data, config = run.config} .. "\n"))
     if path == "" then path = out .. "/metrics.jsonl" end
   end
-  return path ~= "" and check(files.lines(path, METRICS, values.resume ~= "" and done or nil)) or nil
+  local function add(...) run.sinks[#run.sinks + 1] = check(...) end
+  if path ~= "" then add(files.lines(path, METRICS, values.resume ~= "" and done or nil)) end
+end
+
+--- To be closed: the run's sinks.
+local function closing(run)
+  return setmetatable({}, {__close = function()
+    for _, sink in ipairs(run.sinks) do sink:close() end
+  end})
 end
 
 local function is_finite(x) return x == x and x ~= math.huge and x ~= -math.huge end
 
-local function train(run, values, metrics, saver)
+local function train(run, values, saver)
   local steps = run.config.steps
   local _ <close> = saver and saver:guarded() or nil
   local bar <close> = progress.new {steps = steps, every = values.log_every, unit = run.data.unit or "items"}
-  run:train(function(row)
-    local ok, message = true, nil
-    if metrics then ok, message = metrics:add(row) end
-    if ok and is_finite(row.loss) then
-      bar:update(row)
-      if saver then saver:note(row) end
-      return
-    end
+  local function give_up(...)
     bar:clear()
     if saver then saver:close() end
-    if not ok then stop(EXIT_ENVIRONMENT, "step %d: %s", row.step, message) end
-    stop(EXIT_NOT_FINITE, "step %d: the loss is %s; the run is stopped", row.step,
-      row.loss ~= row.loss and "nan" or row.loss)
+    stop(...)
+  end
+  local ok, message = run:train(function(row)
+    if not is_finite(row.loss) then
+      give_up(EXIT_NOT_FINITE, "step %d: the loss is %s; the run is stopped", row.step,
+        row.loss ~= row.loss and "nan" or row.loss)
+    end
+    bar:update(row)
+    if saver then saver:note(row) end
   end, saver and saver.step)
+  if not ok then give_up(EXIT_ENVIRONMENT, "%s", message) end
   if saver then saver:finish() end
 end
 
@@ -232,9 +242,10 @@ function M.main(recipe, args)
   begin_from(run, values.from)
   describe(run, values)
   local done = open_checkpoints(run, saver)
-  local metrics <close> = open_outputs(recipe, values, config, done)
+  local _ <close> = closing(run)
+  open_outputs(run, values, done)
   if values.profile ~= "" then check(profile.start(values.profile)) end
-  train(run, values, metrics, saver)
+  train(run, values, saver)
   if values.profile ~= "" then print(check(profile.stop())) end
   say_utilization(run)
   local result = {}

@@ -1,25 +1,6 @@
 -- run.lua: one training run of a recipe: its mesh, data, model and optimizer, the loop over steps, and the
 -- means over the validation records. What is wrong with the machine or a file is a result (nil, message,
 -- code); what is wrong with the recipe raises.
---
--- A recipe is a table that knows a model and nothing of meshes and loops:
---   name                               for people
---   config                             what can be set, with defaults; `batch` and `steps` among it.
---                                      `precision`, if there: see precision.lua
---   help                               a line for each key of config (may be missing)
---   range                              what a key of config may be: {least =, most =, above =, below =} of a
---                                      number, {words =} of a text (may be missing)
---   rules                              rule sets by name
---   layout = {mesh =, rules =}         default mesh, as --mesh takes it, and default rule set
---   build(config, rngs)                the model
---   loss(model, inputs, labels, rngs)  a scalar
---   schedule(config)                   the learning rate
---   optimizer(model, config)
---   data(config, path)                 {train = Records, valid = Records, unit = "tok", ...}: records with the
---                                      fields inputs and labels; unit: what one label is
---   attention(config)                  {layers =, width =, seq =} of a transformer, for the share of the peak
---                                      that a run uses (may be missing)
---   evaluate(run), sample(run)         what is said at the end (may be missing): lists of {key, value, text}
 local arrays = require "meshlua.ops.arrays"
 local core = require "meshlua.core"
 local grad = require "meshlua.transform.grad"
@@ -32,6 +13,7 @@ local nn = require "meshlua.nn"
 local optim = require "meshlua.optim"
 local precision = require "meshlua.train.precision"
 local profile = require "meshlua.profile"
+local recipes = require "meshlua.train.recipe"
 local rules_of = require "meshlua.sharding.rules"
 local state_of = require "meshlua.nn.state"
 local tree = require "meshlua.tree"
@@ -39,35 +21,6 @@ local tree = require "meshlua.tree"
 local M = {}
 
 local UNTIMED = 3 -- the first steps trace, plan, choose between algorithms
-
-local PARTS = {name = "a string", config = "a table", build = "a function", loss = "a function",
-  schedule = "a function", optimizer = "a function", data = "a function"}
-local MORE = {help = "a table", range = "a table", rules = "a table", layout = "a table",
-  attention = "a function", evaluate = "a function", sample = "a function", sizes = "a table",
-  formats = "a table"}
-
---- What a recipe lacks, or has of another type than it must be; nil: nothing.
----@param recipe any
----@return string? message
-function M.recipe_fault(recipe)
-  if type(recipe) ~= "table" or not (recipe.config or recipe.build) then return "this is no recipe" end
-  local faults = {}
-  local function look(where, name, wanted, value)
-    local kind = math.type(value) == "integer" and "a whole number" or lib.kind(value)
-    if kind == wanted then return end
-    faults[#faults + 1] = value == nil and ("%s lacks %s, %s"):format(where, name, wanted)
-      or ("%s of %s is %s, not %s"):format(name, where, kind, wanted)
-  end
-  for _, name in ipairs(lib.names(PARTS)) do look("the recipe", name, PARTS[name], recipe[name]) end
-  for _, name in ipairs(lib.names(MORE)) do
-    if recipe[name] ~= nil then look("the recipe", name, MORE[name], recipe[name]) end
-  end
-  local config = type(recipe.config) == "table" and recipe.config
-  for _, name in ipairs {"batch", "steps"} do
-    if config then look("its config", name, "a whole number", config[name]) end
-  end
-  return faults[1] and table.concat(faults, "; ")
-end
 
 ---@class Run
 ---@field recipe table
@@ -80,6 +33,8 @@ end
 ---@field optimizer Optimizer
 ---@field loss_scale LossScale? of float16
 ---@field tokens_per_s number? labels per second, from the fourth step on
+---@field sinks Sink[] what takes each step's row: sink:add(row) gives true, or nil and a message; sink:close()
+---@field guard Guard? guard:look(row) says of a step "go", "skip", "rollback" or "stop"
 local Run = {}
 local Run_meta = {__index = Run}
 
@@ -225,7 +180,7 @@ end
 --- microbatches: into how many parts a step cuts its batch; default 1
 ---@return Run
 function M.new(recipe, options)
-  local config, seed, fault = options.config, options.seed, M.recipe_fault(recipe)
+  local config, seed, fault = options.config, options.seed, recipes.fault(recipe)
   if fault then lib.raise("E_VALUE", "train.run: %s", fault) end
   for _, name in ipairs {"config", "data"} do
     if type(options[name]) ~= "table" then
@@ -235,7 +190,7 @@ function M.new(recipe, options)
   lib.check_integer("train.run", "the seed", seed)
   microbatch.check("run", "the batch", config.batch, options.microbatches or 1)
   local self = setmetatable({recipe = recipe, config = config, seed = seed, mesh = options.mesh,
-    rules = options.rules, data = options.data}, Run_meta)
+    rules = options.rules, data = options.data, sinks = {}}, Run_meta)
   if self.mesh then
     local sharding = batch_sharding(self.mesh, self.rules, config.batch)
     self.shardings = {}
@@ -274,12 +229,25 @@ function Run:state()
   return {model = self.model, optimizer = self.optimizer, rngs = self.rngs, loss_scale = self.loss_scale}
 end
 
+--- What stands behind a step: the guard's word, what the sinks take, the report. "stop" ends the run; nil, message: a
+--- sink failed.
+local function behind_step(self, row, report)
+  local word = self.guard and self.guard:look(row) or "go"
+  for _, sink in ipairs(self.sinks) do
+    local ok, message = sink:add(row)
+    if not ok then return nil, ("step %d: %s"):format(row.step, message) end
+  end
+  return report(row) == false and "stop" or word
+end
+
 --- Trains up to step config.steps, calling report(row) after each with {step, loss, grad_norm, lr, ms,
 --- tokens_per_s}, gpu_ms of a step's launches where there is a GPU, and busy (see profile.meter) while a profile is
---- recorded: the next step overwrites the row. Stops where report returns false; raises E_STOP behind a step where a
---- signal has asked for it. The first step's ms hold the tracing and planning.
+--- recorded: the next step overwrites the row. Before that the sinks get it, and before these the guard, where there
+--- is one. Stops where report returns false or the guard says "stop"; raises E_STOP behind a step where a signal has
+--- asked for it. The first step's ms hold the tracing and planning.
 ---@param report fun(row: table): any
 ---@param done integer? the steps that are behind it; default 0
+---@return true? done, string? message nil: a sink failed
 function Run:train(report, done)
   done = done or 0
   local config, rate = self.config, self.recipe.schedule(self.config)
@@ -309,10 +277,13 @@ function Run:train(report, done)
       self.tokens_per_s = timed / (now - from)
     end
     before = now
-    if report(row) == false then break end
+    local word, message = behind_step(self, row, report)
+    if not word then return nil, message end
+    if word == "stop" then break end
     core.check_stop(" after step " .. s)
   end
   core.check_stop ""
+  return true
 end
 
 --- What `tell` (ml.explain, ml.checks) says of the step on its first batch, as a text.

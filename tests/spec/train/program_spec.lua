@@ -239,25 +239,51 @@ describe("train.lua", function()
     local function fault(wanted, list)
       local path = file("return {" .. table.concat(list, ", ") .. "}", ".lua")
       local command = '"$MESHLUA" models/train.lua --recipe=' .. path
-      refuses(2, ("--recipe=%s: %s\n"):format(path, wanted), shell(command))
+      refuses(2, ("--recipe=%s: %s"):format(path, wanted), shell(command))
     end
     for i, kind in ipairs {"string", "table", "function", "function", "function", "function", "function"} do
       local list = table.move(whole, 1, #whole, 1, {})
       local name = table.remove(list, i):match "^%a+"
-      fault(("the recipe lacks %s, a %s"):format(name, kind), list)
+      fault(("the recipe lacks %s, a %s; write: %sM.%s"):format(name, kind,
+        kind == "function" and "function " or "", name), list)
     end
     local function changed(i, text)
       local list = table.move(whole, 1, #whole, 1, {})
       list[i] = text
       return list
     end
-    fault("its config lacks batch, a whole number", changed(2, "config = {steps = 2}"))
+    fault("its config lacks batch, a whole number; write: batch = 16\n", changed(2, "config = {steps = 2}"))
     fault("steps of its config is a number, not a whole number",
       changed(2, "config = {batch = 4, steps = 0.5}"))
     fault("data of the recipe is a string, not a function", changed(7, "data = 'x'"))
-    fault("the recipe lacks data, a function; rules of the recipe is a boolean, not a table",
-      changed(7, "rules = true"))
+    fault("the recipe lacks loss, a function (it has lsos); write: function M.loss(model, inputs, labels, ",
+      changed(4, "lsos = print"))
+    fault("the recipe lacks evaluate, a function (it has evalute); ",
+      changed(7, "data = print, evalute = print"))
+    fault("rules of the recipe is a boolean, not a table; write: M.rules = {dp = {{\"batch\", \"data\"}}}\n"
+      .. "       the recipe lacks data, a function; write: ", changed(7, "rules = true"))
+    fault("help has lrr, which its config lacks; did you mean lr?",
+      changed(2, "config = {batch = 4, steps = 2, lr = 1}, help = {lrr = 'rate'}"))
     fault("this is no recipe", {"1"})
+  end)
+
+  it("says what is wrong with a recipe's data, before anything is made", function()
+    local recipe = [[local gpt = dofile "models/gpt.lua"
+return setmetatable({data = function() return %s end}, {__index = gpt})]]
+    for data, wanted in pairs {["5"] = "the recipe's data gave a number, not {train =, valid =}",
+        ["{train = 5}"] = "the recipe's data gave a number as train, not Records (ml.data)",
+        ["{train = {fields = {inputs = 1}}}"] = "the records of train have no labels; they have inputs"} do
+      refuses(2, wanted, train("--mesh=none --recipe=" .. file(recipe:format(data), ".lua")))
+    end
+  end)
+
+  it("finds an installed recipe by its name, anywhere", function()
+    for _, name in ipairs(require("meshlua.train.recipe").installed) do
+      local command = 'program=$(readlink -f "$MESHLUA") && cd / && "$program" train %s --help'
+      local out, err, code = shell(command:format(name))
+      assert.same({"", 0}, {err, code})
+      assert.truthy(out:find(("\nThe recipe %s:\n"):format(name), 1, true))
+    end
   end)
 
   it("is in each recipe, too", function()
