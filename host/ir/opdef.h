@@ -98,6 +98,8 @@ typedef struct OpDef {
     void (*local)(LocalArgs *a);
     /* An equal, simpler value, or 0. Looks at the node's inputs in b->g. */
     int32_t (*fold)(struct Build *b, const struct Node *n, const int32_t *in);
+    /* With OPF_FAULTS: can a kernel with these attributes find fault? NULL: with any. */
+    bool (*faults)(const void *attr);
     /* Floating-point operations of one run; NULL: one per element of the first result. */
     double (*flops)(const OpArgs *a, const Type *const *out);
     /* Partitioned graphs: the axes along which results vary, from those of the operands. NULL: the

@@ -182,6 +182,14 @@ static void factors_scatter(const OpArgs *a, const Type *const *out, FactorRule 
               &a->in[2]->dims);
 }
 
+/* Ids outside that are left out, or led elsewhere, are no fault. */
+static bool faults_index(const void *attr) {
+    const IndexAttr *t = attr;
+    bool leads = t->outside == K_CLIP || t->outside == K_WRAP;
+    for (int k = 0; k < t->size.rank; k++) leads &= t->size.at[k] > 0;
+    return t->outside != K_DROP && !leads;
+}
+
 static void first_rows(LocalArgs *a, const Layout *l, const Type *type) {
     const IndexAttr *t = a->attr;
     for (int k = 0; k < t->axes.rank; k++)
@@ -366,6 +374,7 @@ static void vjp_scatter_reduce(Build *b, const VjpArgs *a) {
 /* ---- rows ----------------------------------------------------------------------------------- */
 const OpDef op_row_GATHER = {
     .name = "gather",
+    .faults = faults_index,
     .operands = "x,ids",
     .doc = "elements, or rows, of a tensor by 0-based ids along one axis or several",
     .nin = 2,
@@ -385,6 +394,7 @@ const OpDef op_row_GATHER = {
 
 const OpDef op_row_SCATTER_ADD = {
     .name = "scatter_add",
+    .faults = faults_index,
     .operands = "ids,updates",
     .doc = "zeros with the updates added where their ids say",
     .nin = 2,
@@ -406,7 +416,7 @@ const OpDef op_row_SCATTER_ADD = {
 #define SCATTER                                                                                    \
     .operands = "x,ids,updates", .nin = 3, .nout = 1, .shape = shape_scatter,                      \
     .batch = batch_scatter, .factors = factors_scatter, .local = local_of_x, .flops = op_no_flops, \
-    .kernel = "scatter", OP_LOWER(KIndex, lower_index), .alias = {1}
+    .kernel = "scatter", OP_LOWER(KIndex, lower_index), .alias = {1}, .faults = faults_index
 
 const OpDef op_row_SCATTER = {
     .name = "scatter",

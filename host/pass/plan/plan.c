@@ -416,9 +416,12 @@ static int32_t outermost(const Graph *g, int32_t id) {
 
 static void find_last_fault(PlanBuild *p) {
     p->last_fault = p->fault_step = -1;
-    for (int32_t id = 1; id < p->g->node.n; id++)
-        if (graph_opdef(p->g, graph_node(p->g, id))->flags & OPF_FAULTS)
+    for (int32_t id = 1; id < p->g->node.n; id++) {
+        const Node *n = graph_node(p->g, id);
+        const OpDef *def = graph_opdef(p->g, n);
+        if (def->flags & OPF_FAULTS && (!def->faults || def->faults(n->attr)))
             p->last_fault = outermost(p->g, id);
+    }
 }
 
 Err pass_plan(const Graph *g, const PassOptions *o, const uint8_t *donated, Plan **out) {
