@@ -88,20 +88,30 @@ function Attention:init(cfg, rngs)
 end
 
 --- The first `rotary` features of each head turned by its position.
-local function turned(self, x)
+local function turned(self, x, positions)
   if not self.rotary or self.rotary == 0 then return x end
-  if self.rotary == x.shape[4] then return nn.rope(x, {base = self.theta}) end
-  local first = nn.rope(x:slice(false, false, false, {1, self.rotary}), {base = self.theta})
+  local how = {base = self.theta, positions = positions}
+  if self.rotary == x.shape[4] then return nn.rope(x, how) end
+  local first = nn.rope(x:slice(false, false, false, {1, self.rotary}), how)
   return ml.concat({first, x:slice(false, false, false, {self.rotary + 1, x.shape[4]})}, -1)
 end
 
-function Attention:__call(x)
+function Attention:__call(x, past)
   local q = named(self.query(x):constrain {"batch", "seq", "heads", false}, "query")
   local k = named(self.key(x):constrain {"batch", "seq", "kv_heads", false}, "key")
   local v = named(self.value(x):constrain {"batch", "seq", "kv_heads", false}, "value")
   if self.query_norm then q, k = self.query_norm(q), self.key_norm(k) end
-  local y = named(nn.attention(turned(self, q), turned(self, k), v, {causal = true}), "context")
+  local positions, see = past and past.positions, {causal = true}
+  q, k = turned(self, q, positions), turned(self, k, positions)
+  if past then k, v = past:add(k, v, see) end
+  local y = named(nn.attention(q, k, v, see), "context")
   return named(self.out(y:constrain {"batch", "seq", "heads", false}), "out")
+end
+
+--- See ml.cache.
+function Attention:new_cache(make, _)
+  local shape = self.key.kernel.shape
+  return make(shape[2], shape[3], "kv_heads", self.key.dtype or self.key.kernel.dtype)
 end
 
 local MLP = nn.module "MLP"
@@ -143,9 +153,9 @@ local function branch(y, norm)
   return (norm and norm(y) or y):constrain {"batch", "tokens", "embed"}
 end
 
-function Block:__call(x)
+function Block:__call(x, past)
   local before = self.norm_1(x)
-  local y = branch((self.attn(before)), self.norm_3)
+  local y = branch((self.attn(before, past and past.attn)), self.norm_3)
   if self.parallel > 0 then
     return x + y + branch((self.mlp(self.norm_2 and self.norm_2(x) or before)))
   end
@@ -174,20 +184,38 @@ function Decoder:init(cfg, rngs)
       options(cfg, rngs, {axes = {"embed", "vocab"}, use_bias = cfg.head_bias}))
   end
   self.scan, self.policy, self.every = cfg.scan, M.remat[cfg.remat], cfg.remat_every
+  self.context, self.vocab, self.count = cfg.seq, cfg.vocab, cfg.layers
   self.parts = cfg.loss_parts
   self.scale = cfg.embed_scale and math.sqrt(cfg.width) or nil
 end
 
+--- Layer after layer, with a cache: a loop would carry it, and copy it.
+local function through_cache(self, x, past)
+  for i = 1, #past.layers do
+    x = (self.scan and nn.layer(self.layers, i) or self.layers[i])(x, past.layers[i])
+  end
+  return x
+end
+
+--- See ml.cache: each layer has its own, even where they are a stack.
+function Decoder:new_cache(make, walk)
+  local layers, one = {}, self.scan and nn.layer(self.layers, 1)
+  for i = 1, self.count do layers[i] = walk(one or self.layers[i], make) end
+  return {layers = layers}
+end
+
 --- What the head reads.
-function Decoder:features(ids)
+function Decoder:features(ids, past)
   local x = self.embed(ids)
   if self.scale then x = x * self.scale end
-  if self.positions then x = x + self.positions(ml.arange(ids.shape[2])) end
+  if self.positions then x = x + self.positions(past and past.positions or ml.arange(ids.shape[2])) end
   if self.embed_norm then x = self.embed_norm(x) end
   x = x:constrain {"batch", "tokens", "embed"}
   local function through(layer, carry) return layer(carry) end
   local again = self.policy and ml.remat(through, {policy = self.policy}) or through
-  if self.scan then
+  if past then
+    x = through_cache(self, x, past)
+  elseif self.scan then
     x = nn.scan(self.layers, x, function(layer, carry) return again(layer, carry) end)
   else
     for i, layer in ipairs(self.layers) do x = (i % self.every == 0 and again or through)(layer, x) end
@@ -202,8 +230,15 @@ end
 
 --- Logits for the token behind each position.
 ---@param ids Tensor int32 [batch, T]
----@return Tensor [batch, T, vocab]
-function Decoder:__call(ids) return self:logits(self:features(ids)) end
+---@param cache Cache? of what came before (ml.cache)
+---@return Tensor [batch, T, vocab]; with a cache [batch, 1, vocab], behind the last token of each row
+function Decoder:__call(ids, _, cache)
+  if not cache then return self:logits(self:features(ids)) end
+  local past = cache:open(ids)
+  local x = self:features(past.ids, past)
+  past:close()
+  return self:logits(past:last(x))
+end
 
 ---@param cfg DecoderConfig
 ---@param rngs Rngs

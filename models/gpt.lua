@@ -82,8 +82,9 @@ function Block:init(cfg, rngs)
   self.dropout = nn.Dropout(cfg.dropout)
 end
 
-function Block:__call(x, rngs)
-  x = x + self.dropout(self.attn(self.ln_1(x)), rngs):constrain {"batch", "tokens", "embed"}
+function Block:__call(x, rngs, past)
+  local y = self.attn(self.ln_1(x), {cache = past and past.attn})
+  x = x + self.dropout(y, rngs):constrain {"batch", "tokens", "embed"}
   return x + self.dropout(self.mlp(self.ln_2(x)), rngs):constrain {"batch", "tokens", "embed"}
 end
 
@@ -94,7 +95,7 @@ function GPT:init(cfg, rngs)
     embedding_init = EMBEDDING}))
   self.wpe = nn.Param(EMBEDDING(rngs.params(), {cfg.seq, cfg.width}, cfg.dtype),
     {axes = {"seq", "embed"}, role = "embedding"})
-  self.dtype = ml.train.precision(cfg)
+  self.context, self.vocab, self.dtype = cfg.seq, cfg.vocab, ml.train.precision(cfg)
   self.dropout = nn.Dropout(cfg.dropout)
   self.h = {}
   for i = 1, cfg.layers do self.h[i] = Block(cfg, rngs) end
@@ -104,13 +105,20 @@ end
 --- Logits for the token behind each position; the embedding table is the head, too.
 ---@param ids Tensor int32 [batch, T], T at most cfg.seq
 ---@param rngs Rngs? keys for dropout while training
----@return Tensor [batch, T, vocab]
-function GPT:__call(ids, rngs)
-  local positions = self.wpe:slice({1, ids.shape[2]}):astype(self.dtype)
-  local x = (self.wte(ids) + positions):constrain {"batch", "tokens", "embed"}
-  x = self.dropout(x, rngs)
-  for _, block in ipairs(self.h) do x = block(x, rngs) end
-  return self.wte:attend(self.ln_f(x)):constrain {"batch", "tokens", "vocab"}
+---@param cache Cache? of what came before (ml.cache)
+---@return Tensor [batch, T, vocab]; with a cache [batch, 1, vocab], behind the last token of each row
+function GPT:__call(ids, rngs, cache)
+  local past = cache and cache:open(ids)
+  local positions = past and self.wpe:take(past.positions, 1, "clip") or self.wpe:slice({1, ids.shape[2]})
+  local x = self.wte(past and past.ids or ids) + positions:astype(self.dtype)
+  x = self.dropout(x:constrain {"batch", "tokens", "embed"}, rngs)
+  for i, block in ipairs(self.h) do x = block(x, rngs, past and past.h[i]) end
+  x = self.ln_f(x)
+  if past then
+    past:close()
+    x = past:last(x)
+  end
+  return self.wte:attend(x):constrain {"batch", "tokens", "vocab"}
 end
 
 ---@param cfg table as M.config

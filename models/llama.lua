@@ -126,8 +126,8 @@ function Block:init(cfg, rngs)
   self.mlp = MLP(cfg, rngs, residual)
 end
 
-function Block:__call(x)
-  x = x + self.attn(self.norm_1(x)):constrain {"batch", "tokens", "embed"}
+function Block:__call(x, past)
+  x = x + self.attn(self.norm_1(x), {cache = past and past.attn}):constrain {"batch", "tokens", "embed"}
   return x + self.mlp(self.norm_2(x)):constrain {"batch", "tokens", "embed"}
 end
 
@@ -137,7 +137,7 @@ function Llama:init(cfg, rngs)
   self.embed = nn.Embed(cfg.vocab, cfg.width, {rngs = rngs, param_dtype = cfg.dtype,
     dtype = ml.train.precision(cfg), axes = {"vocab", "embed"},
     embedding_init = nn.initializers.normal(0.02)})
-  self.layers = {}
+  self.context, self.vocab, self.layers = cfg.seq, cfg.vocab, {}
   for i = 1, cfg.layers do self.layers[i] = Block(cfg, rngs) end
   self.norm = Norm(cfg, rngs)
   if not cfg.tied then
@@ -148,11 +148,17 @@ end
 
 --- Logits for the token behind each position.
 ---@param ids Tensor int32 [batch, T]
----@return Tensor [batch, T, vocab]
-function Llama:__call(ids)
-  local x = self.embed(ids):constrain {"batch", "tokens", "embed"}
-  for _, block in ipairs(self.layers) do x = block(x) end
+---@param cache Cache? of what came before (ml.cache)
+---@return Tensor [batch, T, vocab]; with a cache [batch, 1, vocab], behind the last token of each row
+function Llama:__call(ids, _, cache)
+  local past = cache and cache:open(ids)
+  local x = self.embed(past and past.ids or ids):constrain {"batch", "tokens", "embed"}
+  for i, block in ipairs(self.layers) do x = block(x, past and past.layers[i]) end
   x = self.norm(x)
+  if past then
+    past:close()
+    x = past:last(x)
+  end
   local logits = self.head and self.head(x) or self.embed:attend(x)
   return logits:constrain {"batch", "tokens", "vocab"}
 end

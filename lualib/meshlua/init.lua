@@ -42,6 +42,8 @@ for module, names in pairs {
   ["checkpoint.load"] = {"load"},
   ["checkpoint.save"] = {"save"},
   config = {"config"},
+  generate = {"generate"},
+  ["generate.cache"] = {"cache"},
   ["insight.budget"] = {"expect", "forbid"},
   ["insight.checks"] = {"checks"},
   ["insight.explain"] = {"explain"},

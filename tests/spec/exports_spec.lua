@@ -81,6 +81,9 @@ local instances = {Manager = manager, At = ml.zeros({2}):at(ml.tensor {0}),
   Bidirectional = nn.Bidirectional(nn.RNN(nn.GRUCell(4, 4, {rngs = rngs})), nn.RNN(nn.GRUCell(4, 4,
     {rngs = rngs})))}
 
+instances.Cache = ml.cache({instances.MultiHeadAttention}, 1, 4)
+instances.Past = instances.Cache:open(ml.zeros({1, 1}, "int32"))
+
 for class, object in pairs(instances) do samples[class] = samples[class] or object end
 
 local function value_of(name)

@@ -237,8 +237,10 @@ MoE:__call(self: MoE, x: Tensor) -> Tensor
 MoE:capacity(self: MoE, tokens: integer) -> integer
   How many tokens of a group an expert has room for.
 MultiHeadAttention:__call(self: MultiHeadAttention, x: Tensor, {mask: Tensor, kv: Tensor, causal: boolean,
-    rngs: table, lengths: Tensor, segment_ids: Tensor|table, bias: Tensor}) -> Tensor
+    rngs: table, lengths: Tensor, segment_ids: Tensor|table, cache: table, bias: Tensor}) -> Tensor
   Attention of x [batch, length, width] to itself, or to kv.
+MultiHeadAttention:new_cache(self: MultiHeadAttention, make: function, walk: function) -> table
+  The layer's part of a cache: see ml.cache.
 RMSNorm:__call(self: RMSNorm, x: Tensor) -> Tensor
   x normalised over its last dim.
 RNN:__call(self: RNN, x: Tensor, {initial_carry: tree, seq_lengths: Tensor}) -> Tensor, any

@@ -1,5 +1,7 @@
 -- tools.lua: asking before and after, data, training, profiles.
 return [[
+cache(model: table, batch: integer, length: integer, {dtype: dtype, mesh: Mesh, rules: table}) -> Cache
+  Room for the keys and values of a model's attention layers: rows of so many tokens.
 checks(step: any, ...: any) -> table
   What only data shows: equal shards, equal random bits, means of means, tokens without an expert.
 expect(plan: any, budget: table) -> any
@@ -10,6 +12,11 @@ explain_rules(rules: table, model: table, mesh: Mesh?) -> table
   Which rule gave which dim of which Param its mesh axes.
 forbid(plan: any, what: table?) -> any
   Raises E_BUDGET if the plan has a collective that answers to all that is said.
+generate(model: any, ids: table|string|Tensor, {max_tokens: integer, temperature: number, top_k: integer,
+    top_p: number, min_p: number, repetition_penalty: number, seed: integer, stop: table|integer|string,
+    tokenizer: table, callback: function, cache: table, cache_dtype: dtype, slide: boolean, mesh: Mesh,
+    rules: table}) -> table, any, any
+  Continues prompts, lists of ids: the new tokens, and why they end.
 set_print_options({precision: integer, threshold: number, edge_items: integer, width: number,
     suppress: boolean, sign: "-"|"+"|" ", float_mode: "maxprec"|"fixed"|"unique"|"maxprec_equal"}) -> table
   How tensors print from now on; returns what held before.
@@ -21,6 +28,16 @@ verify(step: any, ...: any) -> table
   Runs a step on its mesh and on one device, and compares the results.
 why_sharding(x: any, ...: any) -> string, ...
   Who gave a tensor its layout, op by op.
+Cache:filled(cache: Cache) -> integer[]
+  How many tokens each row has.
+Cache:open(cache: Cache, ids: Tensor) -> Past
+  Begins a call of a model: what its layers take, by their paths; ids below 0 are no tokens.
+Cache:rewind(cache: Cache, lengths: integer[]?)
+  Forgets what is behind the first tokens of each row.
+Past:close(past: Past)
+  Ends the call: its tokens count from now on.
+Past:last(past: Past, x: Tensor) -> Tensor
+  Of x [batch, T, ...] what belongs to each row's last token, [batch, 1, ...].
 Plan:buffers(plan: Plan) -> table
   What lies where in memory, when.
 Plan:collectives(plan: Plan) -> table

@@ -265,8 +265,9 @@ end
 
 ---@param x Tensor [batch, length, width]
 ---@param options {mask: Tensor, kv: Tensor, causal: boolean, rngs: Rngs, lengths: Tensor, segment_ids: Tensor|table,
---- bias: Tensor}? mask, lengths, segment_ids, bias: see nn.attention. kv: what keys and values are made of (default x).
---- causal: default the layer's. rngs: keys of the dropout
+--- bias: Tensor, cache: CachedLayer}? mask, lengths, segment_ids, bias: see nn.attention. kv: what keys and values are
+--- made of (default x). causal: default the layer's. rngs: keys of the dropout. cache: what ml.cache has for the layer,
+--- in an opened cache
 ---@return Tensor of x's shape
 function M.MultiHeadAttention:__call(x, options)
   options = lib.options("MultiHeadAttention:__call", options)
@@ -282,17 +283,31 @@ function M.MultiHeadAttention:__call(x, options)
     q, k, v = self.query(x), self.key(other), self.value(other)
   end
   q, k, v = with_heads(q, self.heads_axis), with_heads(k, self.kv_axis), with_heads(v, self.kv_axis)
+  local past = options.cache
   if self.rope then
-    q, k = rope.rope(q, self.rope), rope.rope(k, self.rope)
+    local turn = self.rope
+    if past then
+      turn = lib.copy(turn)
+      turn.positions = past.positions
+    end
+    q, k = rope.rope(q, turn), rope.rope(k, turn)
   end
   local causal = options.causal
   if causal == nil then causal = self.causal end
   local key = self.dropout and self.dropout:key(options.rngs)
-  local y = M.attention(q, k, v,
-    {mask = options.mask, causal = causal, window = self.window, soft_cap = self.soft_cap,
-      lengths = options.lengths, segment_ids = options.segment_ids, bias = options.bias,
-      dropout = key and self.dropout.rate, key = key})
+  local see = {mask = options.mask, causal = causal, window = self.window, soft_cap = self.soft_cap,
+    lengths = options.lengths, segment_ids = options.segment_ids, bias = options.bias,
+    dropout = key and self.dropout.rate, key = key}
+  if past then k, v = past:add(k, v, see) end
+  local y = M.attention(q, k, v, see)
   return self.out(with_heads(y, self.heads_axis))
+end
+
+--- The layer's part of a cache: see ml.cache.
+function M.MultiHeadAttention:new_cache(make, walk) -- luacheck: no unused
+  local kernel = (self.qkv or self.key).kernel
+  local shape = kernel.shape
+  return make(shape[#shape - 1], shape[#shape], self.kv_axis, (self.qkv or self.key).dtype or kernel.dtype)
 end
 
 return M

@@ -47,12 +47,14 @@ local function build(fn, rngs, mesh)
     local box = core.is_box(leaf)
     local value = box and leaf:get() or leaf
     if value == nil then raise("E_VALUE", "init: the Param at %s is empty", paths[i]) end
+    if box and (mesh or core.rules_current()) then
+      param.note_birth(leaf, {rules = core.rules_current(), path = paths[i]})
+    end
     if mesh then
       local sharding
       if box then
         sharding = sharding_of(mesh, leaf, paths[i])
         param.set_sharding(leaf, sharding)
-        param.note_birth(leaf, {rules = core.rules_current(), path = paths[i]})
         core.box_meta(leaf).opt_sharding = state_sharding_of(mesh, leaf, paths[i])
       else
         sharding = core.NamedSharding(mesh, core.P())

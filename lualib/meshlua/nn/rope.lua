@@ -95,6 +95,18 @@ local function apart(x, back)
   return ops.reshape(ops.transpose(ops.reshape(x, pairs_of), order), shape)
 end
 
+--- The op, which has a position for each place along one dim: those of several are one.
+local function turned(x, positions, attr)
+  if positions.ndim == 1 then return op.rope(x, positions, attr) end
+  local shape, merged, n = x.shape, {}, 1
+  for d = 1, x.ndim - 2 do
+    merged[d], n = shape[d], n * shape[d]
+  end
+  positions = ops.reshape(ops.broadcast(positions, merged), {n})
+  x = ops.reshape(x, {n, shape[x.ndim - 1], shape[x.ndim]})
+  return ops.reshape(op.rope(x, positions, attr), shape)
+end
+
 --- x with each pair of features turned by positions * base^(-2 i / size), i counting the pairs from 0.
 ---@param x Tensor [..., length, heads, size], the size even
 ---@param options {positions: Tensor, base: number, interleaved: boolean, scaling: table}? positions: integers
@@ -119,12 +131,12 @@ function M.rope(x, options)
       core.typeof(x), x.shape[x.ndim - 2], x.ndim - 2)
   end
   if kept.interleaved then x = apart(x) end
-  if kept.scaling or positions.ndim > 1 or not x.dtype:match "float" then
+  if kept.scaling or not x.dtype:match "float" then
     if not x.dtype:match "float" then raise("E_DTYPE", "rope: takes floats, got %s", core.typeof(x)) end
     x = rotate(x, positions, kept.base, kept.scaling)
   else
     if positions.dtype ~= "int32" then positions = ops.astype(positions, "int32") end
-    x = op.rope(x, positions, {base = kept.base, sign = 1.0})
+    x = turned(x, positions, {base = kept.base, sign = 1.0})
   end
   return kept.interleaved and apart(x, true) or x
 end

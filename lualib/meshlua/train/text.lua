@@ -2,11 +2,10 @@
 -- best count table, and a sample. The last tenth of a text is for validation.
 local core = require "meshlua.core"
 local data = require "meshlua.data"
-local jit = require "meshlua.transform.jit"
+local generate = require "meshlua.generate".generate
 local losses = require "meshlua.nn.losses"
 local ngram = require "meshlua.train.ngram"
 local ops = require "meshlua.ops"
-local random = require "meshlua.random"
 
 local M = {}
 
@@ -59,25 +58,6 @@ function M.evaluate(run)
   return rows
 end
 
---- Bytes drawn one after the other from what the model gives for the last config.seq of them.
-local function generate(run, model, prompt)
-  local config = run.config
-  local key, seq = random.key(run.seed), config.seq
-  local draw = jit.jit(function(m, ids, last, k, i)
-    local logits = ops.div(ops.take(m(ids), last, 2), config.temperature)
-    return random.categorical(random.fold_in(k, i), logits)
-  end, {rules = run.rules})
-  local ids, bytes = {prompt:byte(1, -1)}, {}
-  for i = 1, config.sample do
-    local window = table.move(ids, math.max(1, #ids - seq + 1), #ids, 1, {})
-    local n = #window
-    for k = n + 1, seq do window[k] = 0 end -- behind what the model looks at
-    local id = draw(model, core.tensor {window}, n - 1, key, i):item()
-    ids[#ids + 1], bytes[i] = id, string.char(id)
-  end
-  return table.concat(bytes)
-end
-
 --- How many of a sample's words stand in the text, and how many it has. A word that the end cuts is left out.
 local function known_words(sample, text)
   local set, known, n = {}, 0, 0
@@ -100,7 +80,10 @@ function M.sample(run)
   if not d.is_text or config.sample == 0 then return {} end
   local model = run:gathered():eval()
   if core.process_index() ~= 0 then return {} end
-  local text = generate(run, model, "\n"):gsub("[^\n\32-\126\128-\255]", "?") -- nothing that moves a cursor
+  local bytes = generate(model, {("\n"):byte()}, {max_tokens = config.sample, seed = run.seed,
+    temperature = config.temperature, rules = run.rules, slide = true})
+  for i, id in ipairs(bytes) do bytes[i] = string.char(id) end
+  local text = table.concat(bytes):gsub("[^\n\32-\126\128-\255]", "?") -- nothing that moves a cursor
   local known, n = known_words(text, d.tokens:bytes(0, d.cut))
   local share = n > 0 and known / n or 0.0
   return {
