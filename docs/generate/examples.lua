@@ -587,6 +587,9 @@ print((cell(ml.zeros {2, 4}, x)).shape)]],
   ["Linear:__call"] = "nn.Linear(3, 4, {rngs = nn.Rngs(0)})(x).shape",
   ["MoE:__call"] = "(nn.MoE(4, 8, 2, {rngs = nn.Rngs(0)})(ml.ones {1, 4, 4})).shape",
   ["MoE:capacity"] = "nn.MoE(4, 8, 2, {rngs = nn.Rngs(0)}):capacity(16)",
+  ["MultiHeadAttention:new_cache"] = [[
+local layer = nn.MultiHeadAttention(8, 2, {rngs = nn.Rngs(0)})
+layer:new_cache(function(heads, size) print(heads, size) end)]],
   ["MultiHeadAttention:__call"] =
     "nn.MultiHeadAttention(8, 2, {rngs = nn.Rngs(0)})(ml.ones {1, 3, 8}, {causal = true}).shape",
   ["RMSNorm:__call"] = "nn.RMSNorm(3, {rngs = nn.Rngs(0)})(x).shape",
@@ -751,6 +754,15 @@ print(ml.explain_rules({{"hidden", "model"}, {"embed", false}}, ml.abstract(make
 local w = ml.device_put(ml.ones {8, 8}, NamedSharding(mesh, P("model", nil)))
 print(#ml.explain(ml.jit(function(t) return t:matmul(w):sum() end), ml.ones {8, 8}).collectives)]],
   forbid = 'ml.forbid(ml.jit(function(t) return t * 2 end):plan(x), {"all_gather"}) ~= nil',
+  cache = [[
+local layer = nn.MultiHeadAttention(8, 2, {rngs = nn.Rngs(0), causal = true})
+local cache = ml.cache({attn = layer}, 1, 16)
+for id = 1, 3 do
+  local past = cache:open(ml.tensor({{id}}, "int32"))
+  layer(ml.ones {1, 1, 8}, {cache = past.attn})
+  past:close()
+end
+print(cache:filled()[1])]],
   set_print_options = [[
 local before = ml.set_print_options {precision = 2}
 print(x / 3)
