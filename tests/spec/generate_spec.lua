@@ -129,3 +129,173 @@ describe("generation, most likely tokens", function()
     assert.same({before[1] + 2, before[2] + 1}, traces())
   end)
 end)
+
+--- A model that does not look at its text: these logits, whatever stands before. Its cache is there to be counted.
+local Fixed = nn.module "Fixed"
+
+function Fixed:init(logits)
+  self.logits, self.vocab = logits, #logits
+  self.attn = nn.MultiHeadAttention(2, 1, {rngs = nn.Rngs(0), causal = true})
+end
+
+function Fixed:__call(ids, _, cache)
+  local past = cache:open(ids)
+  local x = ml.broadcast(ml.tensor(self.logits, "float32"), {ids.shape[1], 1, self.vocab})
+  self.attn(ml.zeros {ids.shape[1], ids.shape[2], 2}, {cache = past.attn})
+  past:close()
+  return x
+end
+
+local LOGITS = {1.0, 3.0, 2.0, -1.0, 2.5, 0.0}
+
+local function shares(options, n)
+  n = n or 2000
+  options.max_tokens, options.temperature = n, options.temperature or 1
+  local count = {0, 0, 0, 0, 0, 0}
+  for _, id in ipairs((ml.generate(Fixed(LOGITS), {0}, options))) do
+    count[id + 1] = count[id + 1] + 1 / n
+  end
+  return count
+end
+
+--- Probabilities of those logits, divided by the temperature, of which only some are left.
+local function softmax(left, temperature)
+  local p, sum = {}, 0
+  for i, x in ipairs(LOGITS) do
+    p[i] = left[i] and math.exp(x / (temperature or 1)) or 0
+    sum = sum + p[i]
+  end
+  for i in ipairs(p) do p[i] = p[i] / sum end
+  return p
+end
+
+local function close(want, got)
+  for i = 1, 6 do
+    assert.near(want[i], got[i], 0.04, ("id %d: %g for %g"):format(i - 1, got[i], want[i]))
+    if want[i] == 0 then assert.equal(0, got[i]) end
+  end
+end
+
+describe("generation, drawn tokens", function()
+  local all = {true, true, true, true, true, true}
+
+  helper.figures("are as likely as the logits say, and as the temperature and what is left out", function()
+    close(softmax(all), shares {})
+    close(softmax(all, 2.0), shares {temperature = 2.0, seed = 7})
+    close(softmax {false, true, true, false, true, false}, shares {top_k = 3})
+    -- 0.46, 0.28, 0.17, ...: two of them have 0.74 together.
+    close(softmax {false, true, false, false, true, false}, shares {top_p = 0.7})
+    close(softmax {false, true, true, false, true, false}, shares {top_p = 0.75})
+    close(softmax {false, true, false, false, false, false}, shares {top_p = 0.001})
+    close(softmax {false, true, true, false, true, false}, shares {min_p = 0.3})
+    close(softmax {false, true, false, false, true, false}, shares {top_k = 4, top_p = 0.75, min_p = 0.5})
+  end)
+
+  it("are less likely when the row has had them", function()
+    local got = ml.generate(Fixed(LOGITS), {1}, {max_tokens = 4, repetition_penalty = 1.6})
+    assert.same({4, 2, 1, 1}, got) -- 3 / 1.6 is below 2.5 and 2, above 2.5 / 1.6
+    got = ml.generate(Fixed(LOGITS), {{1}, {4, 2}}, {max_tokens = 2, repetition_penalty = 1e6})
+    assert.same({{4, 2}, {1, 0}}, got)
+  end)
+
+  it("are the same for a seed: on a mesh, in any batch of its row, behind prompts in chunks", function()
+    local options = {max_tokens = 12, temperature = 1.2, top_k = 20, top_p = 0.95, seed = 11}
+    local changes = {kv_heads = 2, hidden = 48}
+    local model = made(llama, changes)
+    local want = ml.generate(model, RAGGED, options)
+    assert.is_true(distinct(want[1]) > 3)
+    assert.same(want, (ml.generate(model, RAGGED, options)))
+    assert.same(want[1], (ml.generate(model, RAGGED[1], options)))
+    local mesh = ml.make_mesh({4, 2}, {"data", "model"})
+    local split = made(llama, changes, {mesh = mesh, rules = llama.rules.tp})
+    assert.same(want, (ml.generate(split, RAGGED, options)))
+    options.seed = 12
+    assert.not_same(want, (ml.generate(model, RAGGED, options)))
+  end)
+end)
+
+--- A tokenizer of letters: id 0 is "a".
+local letters = {}
+function letters.encode(_, text)
+  local ids = {text:byte(1, -1)}
+  for i, c in ipairs(ids) do ids[i] = c - 97 end
+  return ids
+end
+function letters.stream() return function(id) return id and string.char(97 + id) or "" end end
+
+describe("a generation", function()
+  local model
+  setup(function() model = made(gpt, {seq = 24}) end)
+
+  it("ends at ids and texts, which are left out, at its length and where its context is full", function()
+    local ids, why, text = ml.generate(model, "dbe", {max_tokens = 12, tokenizer = letters})
+    assert.equal("length", why)
+    assert.equal(12, #ids)
+    local stop = text:sub(5, 6)
+    local at = text:find(stop, 1, true)
+    local some, reason, cut = ml.generate(model, {3, 1, 4},
+      {max_tokens = 12, tokenizer = letters, stop = stop})
+    assert.same({"stop", text:sub(1, at - 1)}, {reason, cut})
+    assert.equal(at + 1, #some)
+    local last = ids[6]
+    some, reason = ml.generate(model, {3, 1, 4}, {max_tokens = 12, stop = {last, 39}})
+    assert.equal("stop", reason)
+    for i, id in ipairs(some) do assert.is_true(id == ids[i] and id ~= last) end
+    local more, reasons = ml.generate(model, {{3, 1, 4}, {1}}, {max_tokens = 100})
+    assert.same({"context", "context"}, reasons)
+    assert.same({22, 24}, {#more[1], #more[2]})
+    assert.same({{}, "length"}, {ml.generate(model, {3}, {max_tokens = 0})})
+  end)
+
+  it("calls back with each step's ids, and goes on or stops", function()
+    local steps_of, n = {{}, {}}, 0
+    local got, why = ml.generate(model, {{3}, {1, 4}}, {max_tokens = 9, stop = 39, callback = function(ids)
+      n = n + 1
+      for b = 1, 2 do steps_of[b][#steps_of[b] + 1] = ids[b] or nil end
+      return n < 5
+    end})
+    assert.same(got, steps_of)
+    assert.same({5, "callback", "callback"}, {n, why[1], why[2]})
+  end)
+
+  it("goes on where a cache is, forgets, and slides", function()
+    local cache = ml.cache(model, 1, 24)
+    local ids = ml.generate(model, {3, 1, 4}, {max_tokens = 8, cache = cache})
+    assert.same({10}, cache:filled())
+    local more = ml.generate(model, {ids[8]}, {max_tokens = 4, cache = cache})
+    local both = ml.generate(model, {3, 1, 4}, {max_tokens = 12})
+    assert.same({table.unpack(both, 9)}, more)
+    cache:rewind {3}
+    assert.same({table.unpack(both, 2)}, (ml.generate(model, {both[1]}, {max_tokens = 11, cache = cache})))
+    local slid, why = ml.generate(model, {3, 1, 4}, {max_tokens = 60, slide = true})
+    assert.same({60, "length"}, {#slid, why})
+    local half = {}
+    for i = 11, 22 do half[#half + 1] = slid[i] end
+    assert.same({slid[23], slid[24]}, (ml.generate(model, half, {max_tokens = 2})))
+    helper.raises("[E_VALUE] cache:rewind: row 1 has", function() cache:rewind {99} end)
+  end)
+
+  it("refuses what is no prompt, has no room, or is no option", function()
+    local function no(words, ids, options, m)
+      helper.raises("[E_VALUE] generate: " .. words, ml.generate, m or model, ids, options or {})
+    end
+    no("prompt 1 is empty", {})
+    no("prompt 2 is empty", {{1}, {}})
+    no("token 2 of prompt 1 is 40; ids are whole numbers from 0 to 39", {1, 40})
+    no("token 1 of prompt 1 is -1", {-1})
+    no("token 1 of prompt 2 is 1.5", {{1}, {1.5}})
+    local long = {}
+    for i = 1, 25 do long[i] = 1 end
+    no("prompt 1 has 25 tokens; the model's context is 24", long)
+    no("prompt 1 has 20 tokens; the cache has room for 8", {table.unpack(long, 1, 20)},
+      {cache = ml.cache(model, 1, 8)})
+    no("2 prompts for a cache of 1 row", {{1}, {1}}, {cache = ml.cache(model, 1, 8)})
+    no("a text as prompt needs a tokenizer", "abc")
+    no("stop has the text", {1}, {stop = "x"})
+    no("top_p is 0; it must be above 0 to 1", {1}, {top_p = 0})
+    no("temperature is -1", {1}, {temperature = -1})
+    no("top_k is 0", {1}, {top_k = 0})
+    helper.raises("[E_VALUE] cache: 25 tokens; the model's context is 24", ml.cache, model, 1, 25)
+    helper.raises("[E_VALUE] cache: the model has no attention layer", ml.cache, nn.Dropout(0.1), 1, 25)
+  end)
+end)
