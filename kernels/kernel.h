@@ -506,8 +506,8 @@ typedef struct KRope {
 /* adamw: in p, g, mu, nu, lr, step (scalars of float32 or float64; step counts from 1), clip (one,
  * g is multiplied by it); out p, mu, nu. float32 arithmetic, float64 for float64 p. mu = b1 mu + (1
  * - b1) g nu = b2 nu + (1 - b2) g^2 p -= lr (mu / (1 - b1^step) / (sqrt(nu / (1 - b2^step) +
- * eps_root) + eps) + decay p). To a GPU the operands of several such steps may be given one after
- * the other: see run/bind/combine.h. */
+ * eps_root) + eps) + decay p). With a step below 1 the results are p, mu and nu, bit for bit. A GPU
+ * may be given the operands of several such steps, one after the other: see run/bind/combine.h. */
 typedef struct KAdamw {
     double b1, b2, eps, eps_root, decay;
 } KAdamw;

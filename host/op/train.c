@@ -144,9 +144,11 @@ static void expand_adamw(Build *b, const Node *n, const Val *in, Val *out) {
     Val u = DIV(m_hat, ADD(op1(b, OP_SQRT, ADD(n_hat, K(t->eps_root))), K(t->eps)));
     p = SUB(p, MUL(lr, ADD(u, MUL(K(t->decay), p))));
 #undef K
-    out[0] = op_astype(b, p, op_dtype(b, in[0]));
-    out[1] = op_astype(b, mu, op_dtype(b, in[2]));
-    out[2] = op_astype(b, nu, op_dtype(b, in[3]));
+    Val made[3] = {p, mu, nu}, when = op2(b, OP_GE, step, op_const_like(b, step, 1));
+    for (int i = 0; i < 3; i++) {
+        Val before = in[i ? i + 1 : 0];
+        out[i] = op3(b, OP_WHERE, when, op_astype(b, made[i], op_dtype(b, before)), before);
+    }
 }
 
 static void factors_adamw(const OpArgs *a, const Type *const *out, FactorRule *r) {
@@ -164,7 +166,9 @@ static double flops_adamw(const OpArgs *a, const Type *const *out) {
 const OpDef op_row_ADAMW = {
     .name = "adamw",
     .operands = "p,g,mu,nu,lr,step,clip",
-    .doc = "one AdamW update of a parameter and its two moments; g is multiplied by clip",
+    .doc =
+        "one AdamW update of a parameter and its two moments; g is multiplied by clip; with step 0 "
+        "they stay",
     .nin = 7,
     .nout = 3,
     .flags = OPF_COMBINES,

@@ -2,7 +2,8 @@
  *
  * The powers of b1 and b2 are taken in double by squaring, so the bias correction does not lose
  * digits. Any strides; p, mu and nu may alias the outputs of their names. 16-bit floats are
- * converted and rounded once each; all of p, g, mu, nu are float64, or none is. */
+ * converted and rounded once each; all of p, g, mu, nu are float64, or none is. With step 0 the
+ * bytes of p, mu and nu are the results, which costs nothing where they alias. */
 #include "lanes.h"
 #include "rows.h"
 
@@ -44,11 +45,31 @@ static Factors factors_of(const KArgs *a) {
     return f;
 }
 
+/* Elements [i, end) of p, mu and nu as they are. */
+static void keep(const KArgs *a, int64_t i, int64_t end) {
+    static const int from[3] = {0, 2, 3};
+    for (int k = 0; k < 3; k++) {
+        const KTensor *t[2] = {&a->in[from[k]], &a->out[k]};
+        int64_t at = i, n, size = k_dtype_size(t[0]->dtype);
+        KWalk w;
+        if (t[0]->data == t[1]->data) continue;
+        k_walk_over(&w, t[0]->rank, t, 2);
+        for (k_walk_start(&w, at); at < end; at += n, k_walk_advance(&w, n)) {
+            n = k_min(end - at, k_walk_run(&w));
+            k_copy_run(size, w.at[1], k_walk_stride(&w, 1), w.at[0], k_walk_stride(&w, 0), n);
+        }
+    }
+}
+
 static int adamw(const KArgs *a) {
     const KTensor *t[ELEMENTS] = {&a->in[0],  &a->in[1],  &a->in[2], &a->in[3],
                                   &a->out[0], &a->out[1], &a->out[2]};
     int64_t i = a->lo * K_UNIT_ELEMENTS, end = k_min(a->hi * K_UNIT_ELEMENTS, k_count(t[0])), n;
     if (i >= end) return 0;
+    if (scalar(&a->in[5]) < 1) {
+        keep(a, i, end);
+        return 0;
+    }
     Factors f = factors_of(a);
     _Alignas(64) char buf[ELEMENTS][TILE * 8];
     KWalk w;

@@ -49,6 +49,12 @@ static int adamw(const KArgs *a) {
     int64_t n = n_count(&in[0]);
     for (int64_t i = 0; i < n; i++) {
         double p = n_get(&in[0], n_elem(&in[0], i)), g = n_get(&in[1], n_elem(&in[1], i)) * clip;
+        if (step < 1) {
+            n_put(&out[0], n_elem(&out[0], i), p);
+            n_put(&out[1], n_elem(&out[1], i), n_get(&in[2], n_elem(&in[2], i)));
+            n_put(&out[2], n_elem(&out[2], i), n_get(&in[3], n_elem(&in[3], i)));
+            continue;
+        }
         double mu = w->b1 * n_get(&in[2], n_elem(&in[2], i)) + (1 - w->b1) * g;
         double nu = w->b2 * n_get(&in[3], n_elem(&in[3], i)) + (1 - w->b2) * g * g;
         double m = mu / (1 - pow(w->b1, step)), v = nu / (1 - pow(w->b2, step));

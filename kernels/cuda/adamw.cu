@@ -4,7 +4,7 @@
  * Limited by memory: p, g, mu and nu are read and p, mu and nu written once, 28 bytes an element in
  * float32; nothing of it is soon used again, so it goes past the caches. A block has elements of
  * one parameter; small ones share a launch, which alone would not fill the GPU. Outputs may alias
- * the inputs of their names: a thread writes what it has read. */
+ * the inputs of their names: a thread writes what it has read; with step 0 nothing else. */
 #include "device.cuh"
 
 typedef Compute<PARAM> Real;
@@ -109,7 +109,7 @@ extern "C" __global__ __launch_bounds__(256) void adamw(In in, Out out, Members 
         i64 k = i < count ? i : 0; /* all threads meet at the barrier; the loads are before it */
         State<VEC> state(p + k, g + k, mu + k, nu + k);
         __syncthreads();
-        state.step(s, f);
+        if (step >= 1) state.step(s, f);
         if (i < count) state.put(p_out + i, mu_out + i, nu_out + i);
         return;
     }
@@ -117,7 +117,7 @@ extern "C" __global__ __launch_bounds__(256) void adamw(In in, Out out, Members 
     for (i64 k = i; k < i + VEC && k < count; k++) {
         State<1> state(element(p, at.p, k), element(g, at.g, k), element(mu, at.mu, k),
                        element(nu, at.nu, k));
-        state.step(s, f);
+        if (step >= 1) state.step(s, f);
         state.put(element(p_out, at.p_out, k), element(mu_out, at.mu_out, k),
                   element(nu_out, at.nu_out, k));
     }

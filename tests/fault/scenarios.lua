@@ -557,11 +557,12 @@ add("gradients", {
 })
 
 add("a trace run at once", {
-  make = function() return {x = ml.ones {2}} end,
+  make = function() return {x = ml.ones {2}, p = nn.Param(ml.ones {2})} end,
   run = function(s)
     return {core.run_traced(function()
       local v = core.variable(s.x)
-      assert(core.is_tracing())
+      s.p:set(v * 3)
+      assert(core.is_tracing() and core.written()[1] == s.p)
       return core.gradient({v * v}, {s.x}, {v})[1]
     end)}
   end,

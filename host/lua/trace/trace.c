@@ -242,9 +242,41 @@ static int note_writes(lua_State *L) {
     return 1;
 }
 
+/* Notes in undo.first what the box holds, unless an earlier write of the trace did. */
+static void note_first(lua_State *L, const Host *h, int box) {
+    if (h->trace->build.region || h->trace->inside) return;
+    int top = lua_gettop(L);
+    push_undo(L);
+    if (lua_getfield(L, top + 1, "first") == LUA_TNIL) {
+        lua_newtable(L);
+        lua_pushvalue(L, -1);
+        lua_setfield(L, top + 1, "first");
+        lua_replace(L, top + 2);
+    }
+    lua_pushvalue(L, box);
+    if (lua_rawget(L, top + 2) == LUA_TNIL && lua_getiuservalue(L, box, 1) == LUA_TUSERDATA) {
+        lua_pushvalue(L, box);
+        lua_pushvalue(L, -2);
+        lua_rawset(L, top + 2);
+        lua_pushvalue(L, box);
+        lua_rawseti(L, top + 2, (lua_Integer)lua_rawlen(L, top + 2) + 1);
+    }
+    lua_settop(L, top);
+}
+
+/* written(): the Params that the trace under way has written outside of loops and branches, in
+ * order, and list[Param] = what it held before; nil: no trace, or nothing is written. */
+static int written(lua_State *L) {
+    if (!state_of(L)->trace) return 0;
+    push_undo(L);
+    lua_getfield(L, -1, "first");
+    return 1;
+}
+
 void trace_note_write(lua_State *L, Host *h, int index) {
     bool may_write;
     index = lua_absindex(L, index);
+    note_first(L, h, index);
     noted(L, index, &may_write);
     if (may_write && h->trace->build.region == 0 && !h->trace->inside) return;
     const LuaBox *box = lua_touserdata(L, index);
@@ -491,12 +523,9 @@ static int is_tracing(lua_State *L) {
 }
 
 void trace_open(lua_State *L) {
-    static const luaL_Reg fns[] = {{"run_traced", run_traced},
-                                   {"variable", variable},
-                                   {"gradient", gradient},
-                                   {"is_tracing", is_tracing},
-                                   {"effects", effects},
-                                   {"note_writes", note_writes},
-                                   {NULL, NULL}};
+    static const luaL_Reg fns[] = {{"run_traced", run_traced}, {"variable", variable},
+                                   {"gradient", gradient},     {"is_tracing", is_tracing},
+                                   {"effects", effects},       {"note_writes", note_writes},
+                                   {"written", written},       {NULL, NULL}};
     luaL_setfuncs(L, fns, 0);
 }

@@ -102,9 +102,9 @@ optim.LossScale({initial: number, interval: integer}) -> LossScale
   Keeps float16 gradients within float16.
 EMA:apply_to(self: EMA, model: table) -> table
   The model with the means in the place of its Params.
-EMA:update(self: EMA, model: table)
+EMA:update(self: EMA, model: table, {apply: Tensor})
   Moves the means toward the model's Params.
-Optimizer:update(self: Optimizer, model: table, grads: table, {if_finite: boolean}) -> table
+Optimizer:update(self: Optimizer, model: table, grads: table, {if_finite: boolean, apply: Tensor}) -> table
   One step: the Params and the state are written. Gives {grad_norm, finite}.
 LossScale:scaled(self: LossScale, loss: Tensor) -> Tensor
   The loss to differentiate.

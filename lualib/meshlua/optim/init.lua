@@ -48,15 +48,27 @@ local function scalar_dtype(entries)
   return "float32"
 end
 
+--- Where `when` is false: Params that the jitted function under way has written before, for which no optimizer answers
+--- (statistics of batches, keys of rngs), hold what they held when it began.
+local function revert_others(when)
+  local list = core.written() or {}
+  for _, box in ipairs(list) do
+    local kind = core.box_meta(box).kind
+    if kind ~= "param" and kind ~= "opt_state" then box:set(op.where(when, box:get(), list[box])) end
+  end
+end
+
 --- One step: the Params and the state are written.
 ---@param model table
 ---@param grads table a tree like the model, from ml.value_and_grad
----@param options {if_finite: boolean}? if_finite: an update whose gradients are not all finite leaves
---- everything as it was
+---@param options {if_finite: boolean, apply: Tensor}? apply: a bool scalar; where it is false, Params and state stay as
+--- they are, bit for bit, and in a jitted function so do Params that it has written before the update: statistics of
+--- batches, rngs. if_finite: gradients that are not all finite are not applied
 ---@return {grad_norm: Tensor, finite: Tensor?} info grad_norm: the global norm of grads, before clipping.
 --- finite: bool, with if_finite
 function M.Optimizer:update(model, grads, options)
   options = lib.options("Optimizer:update", options)
+  local when = transform.check_apply("Optimizer:update", options.apply)
   local entries, paths = params_of.of(model)
   entries = self.trained(entries)
   grads = params_of.gradients(entries, paths, grads)
@@ -67,13 +79,16 @@ function M.Optimizer:update(model, grads, options)
     transform.apply(self.transformation, grads, self.state, context, factor)
     self.count:set(op.add(self.count, 1))
   end
-  if not options.if_finite then
+  local finite = options.if_finite and op.isfinite(norm) or nil
+  if finite then when = when and op.bitand(when, finite) or finite end
+  if not when then
     step()
     return {grad_norm = norm}
   end
-  local finite, boxes = op.isfinite(norm), tree.leaves {self.state, self.count}
+  local boxes = tree.leaves {self.state, self.count}
   for _, entry in ipairs(entries) do boxes[#boxes + 1] = entry.box end
-  transform.guarded(boxes, finite, step)
+  transform.guarded(boxes, when, step)
+  revert_others(when)
   return {grad_norm = norm, finite = finite}
 end
 
@@ -150,7 +165,8 @@ local function fused_step(numbers, lr, decay_of)
       if type(x) ~= "number" then return x end
       return op.full {dtype = context.count.dtype, dims = {}, value = x + 0.0}
     end
-    local rate, step = scalar(transform.rate_at(lr, context)), op.add(context.count, 1)
+    local rate = scalar(transform.rate_at(lr, context))
+    local step = transform.counted(op.add(context.count, 1))
     clip = clip or scalar(1.0)
     local decays = decay_of(entries)
     for i, entry in ipairs(entries) do
@@ -163,10 +179,10 @@ local function fused_step(numbers, lr, decay_of)
       local p, mu, nu = op.adamw(held, g, mus[i], nus[i], as(rate), as(step), as(clip),
         {b1 = numbers.b1, b2 = numbers.b2, eps = numbers.eps, eps_root = numbers.eps_root,
           decay = decays[i]})
-      held:set(p)
+      transform.put_counted(held, p)
       if masters then box:set(op.astype(p, {dtype = box.dtype})) end
-      mus[i]:set(mu)
-      nus[i]:set(nu)
+      transform.put_counted(mus[i], mu)
+      transform.put_counted(nus[i], nu)
     end
   end
 end

@@ -95,6 +95,13 @@ function M.apply(transformation, updates, state, context, factor)
   end
 end
 
+-- ---- updates that may not count ---------------------------------------------------------------------
+
+-- The guarded update under way: {when = bool scalar, stay = the boxes whose value is the old one where it is false}.
+local guard
+
+local Guarded = {__close = function(now) guard = now.outer end}
+
 --- Calls fn; where `when` is false, the boxes hold what they held before.
 ---@param boxes Param[]
 ---@param when Tensor bool scalar
@@ -102,9 +109,50 @@ end
 function M.guarded(boxes, when, fn)
   local before = {}
   for i, box in ipairs(boxes) do before[i] = box:get() end
+  local now <close> = setmetatable({outer = guard, stay = guard and guard.stay or {},
+    when = guard and op.bitand(guard.when, when) or when}, Guarded)
+  guard = now
   fn()
-  for i, box in ipairs(boxes) do box:set(op.where(when, box:get(), before[i])) end
+  for i, box in ipairs(boxes) do
+    if not now.stay[box] then box:set(op.where(now.when, box:get(), before[i])) end
+    now.stay[box] = true
+  end
 end
+
+--- Writes a box of state whose new value is needed further on, too: what is made of it is made of the old one where the
+--- update does not count, so that both need not be kept.
+---@param box Param
+---@param x Tensor
+---@return Tensor x
+function M.put(box, x)
+  if guard and x.dtype == box.dtype then
+    x, guard.stay[box] = op.where(guard.when, x, box), true
+  end
+  box:set(scalar_as(x, box.dtype))
+  return x
+end
+
+--- For an op that leaves Params as they are at step 0: the step, or 0 where the update does not count.
+---@param step Tensor
+---@return Tensor
+function M.counted(step) return guard and op.where(guard.when, step, 0) or step end
+
+--- Writes what such an op gave.
+function M.put_counted(box, x)
+  box:set(x)
+  if guard then guard.stay[box] = true end
+end
+
+--- Checks what an update is told of whether it counts.
+function M.check_apply(who, when)
+  if when ~= nil and not (lib.is_tensor(when) and when.dtype == "bool" and when.ndim == 0) then
+    raise("E_VALUE", "%s: apply is %s; it is a bool tensor without dims", who,
+      lib.is_tensor(when) and core.typeof(when) or lib.kind(when))
+  end
+  return when
+end
+
+-- ---- kinds of transformations -----------------------------------------------------------------------
 
 --- A transformation that needs no state: fn(update, Param) of each.
 ---@param who string
@@ -145,8 +193,7 @@ end
 ---@return Tensor mean as it is now
 function M.moved(box, x, beta)
   local mean = op.add(op.mul(x, 1 - beta), op.mul(box, beta))
-  box:set(scalar_as(mean, box.dtype))
-  return mean
+  return M.put(box, mean)
 end
 
 --- 1 - beta^count, without the digits that the subtraction would lose in float32.
@@ -248,8 +295,7 @@ function M.trace(decay, options)
   decay = check_number("optim.trace", "decay", decay, 0)
   return M.stateful("trace", {trace = {dtype = options.accumulator_dtype}}, function()
     return function(g, own)
-      local sum = op.add(g, op.mul(own.trace, decay))
-      own.trace:set(scalar_as(sum, own.trace.dtype))
+      local sum = M.put(own.trace, op.add(g, op.mul(own.trace, decay)))
       return options.nesterov and op.add(g, op.mul(sum, decay)) or sum
     end
   end)

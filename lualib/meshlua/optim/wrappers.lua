@@ -187,11 +187,17 @@ end
 
 --- Moves the mean toward the Params: decay * mean + (1 - decay) * Param.
 ---@param model table
-function M.EMA:update(model)
+---@param options {apply: Tensor}? apply: a bool scalar; where it is false, the mean stays
+function M.EMA:update(model, options)
+  local when = transform.check_apply("EMA:update", lib.options("EMA:update", options).apply)
   local entries = params_of.of(model)
-  for i, box in ipairs(boxes_of(self.params, entries)) do
-    transform.moved(box, scalar_as(entries[i].box, box.dtype), self.decay)
+  local boxes = boxes_of(self.params, entries)
+  local function step()
+    for i, box in ipairs(boxes) do
+      transform.moved(box, scalar_as(entries[i].box, box.dtype), self.decay)
+    end
   end
+  if when then transform.guarded(boxes, when, step) else step() end
 end
 
 --- The model with the means in the place of its Params. It follows them; the model stays as it is.
