@@ -1360,8 +1360,14 @@ local MoE = {}
 function MoE:capacity(tokens) end
 
 ---@class MultiHeadAttention: Module
----@overload fun(x: Tensor, options?: {bias?: Tensor, causal?: boolean, kv?: Tensor, lengths?: Tensor, mask?: Tensor, rngs?: table, segment_ids?: Tensor|table}): Tensor
+---@overload fun(x: Tensor, options?: {bias?: Tensor, cache?: table, causal?: boolean, kv?: Tensor, lengths?: Tensor, mask?: Tensor, rngs?: table, segment_ids?: Tensor|table}): Tensor
 local MultiHeadAttention = {}
+
+--- The layer's part of a cache: see ml.cache.
+---@param make function
+---@param walk function
+---@return table
+function MultiHeadAttention:new_cache(make, walk) end
 
 ---@class RMSNorm: Module
 ---@overload fun(x: Tensor): Tensor
@@ -1420,7 +1426,8 @@ function EMA:apply_to(model) end
 
 --- Moves the means toward the model's Params.
 ---@param model table
-function EMA:update(model) end
+---@param options? {apply?: Tensor}
+function EMA:update(model, options) end
 
 ---@class Optimizer
 local Optimizer = {}
@@ -1428,7 +1435,7 @@ local Optimizer = {}
 --- One step: the Params and the state are written. Gives {grad_norm, finite}.
 ---@param model table
 ---@param grads table
----@param options? {if_finite?: boolean}
+---@param options? {apply?: Tensor, if_finite?: boolean}
 ---@return table
 function Optimizer:update(model, grads, options) end
 
@@ -1480,6 +1487,33 @@ function Manager:steps() end
 --- Waits until the save under way is committed.
 ---@return boolean
 function Manager:wait() end
+
+---@class Cache
+local Cache = {}
+
+--- How many tokens each row has.
+---@return integer[]
+function Cache:filled() end
+
+--- Begins a call of a model: what its layers take, by their paths; ids below 0 are no tokens.
+---@param ids Tensor
+---@return Past
+function Cache:open(ids) end
+
+--- Forgets what is behind the first tokens of each row.
+---@param lengths? integer[]
+function Cache:rewind(lengths) end
+
+---@class Past
+local Past = {}
+
+--- Ends the call: its tokens count from now on.
+function Past:close() end
+
+--- Of x [batch, T, ...] what belongs to each row's last token, [batch, 1, ...].
+---@param x Tensor
+---@return Tensor
+function Past:last(x) end
 
 ---@class Plan
 local Plan = {}
@@ -4594,6 +4628,14 @@ function ml.save(file, tree, options) end
 ---@return Manager
 function ml.checkpoint.Manager(folder, options) end
 
+--- Room for the keys and values of a model's attention layers: rows of so many tokens.
+---@param model table
+---@param batch integer
+---@param length integer
+---@param options? {dtype?: DType, mesh?: Mesh, rules?: table}
+---@return Cache
+function ml.cache(model, batch, length, options) end
+
 --- What only data shows: equal shards, equal random bits, means of means, tokens without an expert.
 ---@param step any
 ---@param ... any
@@ -4624,6 +4666,15 @@ function ml.explain_rules(rules, model, mesh) end
 ---@param what? table
 ---@return any
 function ml.forbid(plan, what) end
+
+--- Continues prompts, lists of ids: the new tokens, and why they end.
+---@param model any
+---@param ids table|string|Tensor
+---@param options? {cache?: table, cache_dtype?: DType, callback?: function, max_tokens?: integer, mesh?: Mesh, min_p?: number, repetition_penalty?: number, rules?: table, seed?: integer, slide?: boolean, stop?: table|integer|string, temperature?: number, tokenizer?: table, top_k?: integer, top_p?: number}
+---@return table
+---@return any
+---@return any
+function ml.generate(model, ids, options) end
 
 --- How tensors print from now on; returns what held before.
 ---@param options? {edge_items?: integer, float_mode?: "maxprec"|"fixed"|"unique"|"maxprec_equal", precision?: integer, sign?: "-"|"+"|" ", suppress?: boolean, threshold?: number, width?: number}
