@@ -276,7 +276,7 @@ function M.attention(cfg)
   return {layers = cfg.layers, width = cfg.heads * cfg.head_dim, seq = cfg.seq, idle = cfg.layers * idle}
 end
 
-M.data, M.evaluate, M.sample = text.data, text.evaluate, text.sample
+M.data, M.score, M.evaluate, M.sample = text.data, text.score, text.evaluate, text.sample
 
 -- ---- layouts --------------------------------------------------------------------------------------------
 

@@ -157,7 +157,7 @@ end
 ---@return {layers: integer, width: integer, seq: integer}
 function M.attention(cfg) return {layers = cfg.layers, width = cfg.width, seq = cfg.seq} end
 
-M.data, M.evaluate, M.sample = text.data, text.evaluate, text.sample
+M.data, M.score, M.evaluate, M.sample = text.data, text.score, text.evaluate, text.sample
 
 -- ---- layouts ------------------------------------------------------------------------------------------
 

@@ -200,7 +200,7 @@ function M.attention(cfg)
   return {layers = cfg.layers, width = cfg.heads * (head_dim(cfg) or cfg.width // cfg.heads), seq = cfg.seq}
 end
 
-M.data, M.evaluate, M.sample = text.data, text.evaluate, text.sample
+M.data, M.score, M.evaluate, M.sample = text.data, text.score, text.evaluate, text.sample
 
 -- ---- layouts ------------------------------------------------------------------------------------------
 

@@ -90,10 +90,11 @@ end
 
 --- The share of the test images that are told right.
 function M.evaluate(run)
-  local accuracy = run:mean(function(model, images, labels)
+  local accuracy, batches, all = run:mean(function(model, images, labels)
     return model(images):argmax(-1):eq(labels:astype "int32"):astype "float32"
   end)
-  return {{key = "accuracy", value = accuracy, text = ("test accuracy %.2f%%"):format(100 * accuracy)}}
+  return {{key = "accuracy", value = accuracy, text = ("test accuracy %.2f%%%s"):format(100 * accuracy,
+    batches < all and (", on %d of %d batches"):format(batches, all) or "")}}
 end
 
 -- ---- layouts ------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ describe("the convnet", function()
     local out, err, code = helper.run {"models/convnet.lua", "--mesh=none", "--steps=" .. steps,
       "--warmup=10", "--channels=8", "--batch=64"}
     assert.same({"", 0}, {err, code})
-    local accuracy = tonumber(out:match "\ntest accuracy (%d+%.%d+)%%\n")
+    local accuracy = tonumber(out:match "\ntest accuracy (%d+%.%d+)%%")
     assert.truthy(accuracy > least, out)
   end)
 end)

@@ -570,7 +570,7 @@ function M.check_room(self, trees)
   if not plan then return nil, message, code end
   local free, why = core.free_bytes(self.folder)
   if not free then return nil, why, "E_IO" end
-  local coming = math.max(1, self.keep + 1 - #manifest.steps(self.folder))
+  local coming = math.max(1, self.keep + (self.best and 2 or 1) - #manifest.steps(self.folder))
   if free >= coming * plan.bytes then return true end
   return nil, ("%s: %s of checkpoints will be written (%d of %s), and %s are free; take another disk, or "
     .. "keep fewer"):format(self.folder, core.bytes_text(coming * plan.bytes), coming,

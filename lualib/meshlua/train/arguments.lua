@@ -69,6 +69,43 @@ function M.read(recipe, args, rows)
   return values, config
 end
 
+-- What an option is nothing without: {option, what it needs, in words}.
+local NEEDS = {
+  {"save_every", "out", "a folder: --out=..."}, {"resume", "out", "a folder: --out=..."},
+  {"patience", "eval_every", "evaluations: --eval-every=..."},
+}
+
+-- Options that contradict each other: {option, value or nil for any but the default, another, its value or nil, why}.
+local AGAINST = {
+  {"resume", nil, "overwrite", nil, "--resume goes on from what is in --out"},
+  {"resume", nil, "from", nil, "--resume goes on from what is in --out"},
+  {"eval_batches", "0", "eval_every", nil, "--eval-batches=0 is no evaluation"},
+}
+
+--- What of the options does not go together, as a message; nil: nothing.
+---@param values table<string, any>
+---@param flags OptionRow[] of verbs.lua
+---@return string?
+function M.contradiction(values, flags)
+  local default = {}
+  for _, row in ipairs(flags) do default[row[1]] = row[2] end
+  local function is_given(name, value)
+    if value ~= nil then return values[name] == value end
+    return values[name] ~= default[name]
+  end
+  local function written(name) return "--" .. name:gsub("_", "-") end
+  for _, row in ipairs(NEEDS) do
+    if is_given(row[1]) and not is_given(row[2]) then
+      return ("%s needs %s"):format(written(row[1]), row[3])
+    end
+  end
+  for _, row in ipairs(AGAINST) do
+    if is_given(row[1], row[2]) and is_given(row[3], row[4]) then
+      return ("%s; leave %s away"):format(row[5], written(row[3]))
+    end
+  end
+end
+
 --- The options as lines: n of the program's own, and the recipe's.
 ---@return string
 function M.help(recipe, rows, n)

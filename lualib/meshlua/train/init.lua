@@ -15,11 +15,14 @@ local recipes = require "meshlua.train.recipe"
 local runs = require "meshlua.train.run"
 local saver_of = require "meshlua.train.saver"
 local verbs = require "meshlua.program.verbs"
+local watch_of = require "meshlua.train.watch"
 
 local M = {}
 
 local EXIT_USAGE, EXIT_ENVIRONMENT, EXIT_NOT_FINITE = 2, 3, 4
-local METRICS = {"step", "loss", "grad_norm", "lr", "ms", "tokens_per_s"}
+local METRICS = {"step", "loss", "grad_norm", "lr", "ms", "tokens_per_s", "validation_loss", "bits_per_byte",
+  "ema_validation_loss"}
+local SAMPLE = {"step", "sample", "known_words"}
 
 --- Ends the program.
 local function stop(code, fmt, ...)
@@ -104,18 +107,14 @@ local function describe(run, values)
   end
 end
 
---- Do the options of checkpoints fit together?
-local function check_saving(values)
-  local needs = values.save_every ~= "" and "save-every" or values.resume ~= "" and "resume"
-  if needs and values.out == "" then
-    return nil, ("--%s needs a folder: --out=..."):format(needs), "E_VALUE"
-  elseif values.resume ~= "" and (values.overwrite or values.from ~= "") then
-    return nil, ("--resume goes on from what is in --out; leave --%s away"):format(
-      values.overwrite and "overwrite" or "from"), "E_VALUE"
-  elseif values.resume ~= "" and values.resume ~= "auto" and values.resume ~= "latest"
-      and not values.resume:find "^%d+$" then
-    return nil, ("--resume=%s: expected auto or a step"):format(values.resume), "E_VALUE"
-  elseif values.resume ~= "" and values.resume ~= "auto" and not saver_of.has_steps(values.out) then
+--- Do the options fit together, and is there what is gone on from?
+local function check_options(values)
+  local fault, word = arguments.contradiction(values, verbs.find "train".flags), values.resume
+  if fault then return nil, fault, "E_VALUE" end
+  if word == "" or word == "auto" then return true end
+  if word ~= "latest" and not word:find "^%d+$" then
+    return nil, ("--resume=%s: expected auto or a step"):format(word), "E_VALUE"
+  elseif not saver_of.has_steps(values.out) then
     return nil, ("--resume: there is no checkpoint in %s; --resume=auto begins where there is none")
       :format(saver_of.folder(values.out)), "E_VALUE"
   end
@@ -140,7 +139,7 @@ end
 
 --- Opens what the run writes; from here on an earlier one is gone, but for what --resume goes on from: `done`
 --- steps of it. Adds to the run's sinks.
-local function open_outputs(run, values, done)
+local function open_outputs(run, values, watch, done)
   local out, path = values.out, values.metrics
   -- The files of a run are process 0's: what the others know it knows, too.
   if core.process_index() ~= 0 then return end
@@ -152,7 +151,12 @@ local function open_outputs(run, values, done)
     if path == "" then path = out .. "/metrics.jsonl" end
   end
   local function add(...) run.sinks[#run.sinks + 1] = check(...) end
-  if path ~= "" then add(files.lines(path, METRICS, values.resume ~= "" and done or nil)) end
+  local keep = values.resume ~= "" and done or nil
+  if path ~= "" then add(files.lines(path, METRICS, keep)) end
+  if out ~= "" and watch.sample_every > 0 then
+    watch.samples = check(files.lines(out .. "/" .. files.SAMPLES, SAMPLE,
+      keep and keep // watch.sample_every))
+  end
 end
 
 --- To be closed: the run's sinks.
@@ -164,24 +168,30 @@ end
 
 local function is_finite(x) return x == x and x ~= math.huge and x ~= -math.huge end
 
-local function train(run, values, saver)
-  local steps = run.config.steps
+local function train(run, watch, bar, saver)
   local _ <close> = saver and saver:guarded() or nil
-  local bar <close> = progress.new {steps = steps, every = values.log_every, unit = run.data.unit or "items"}
   local function give_up(...)
     bar:clear()
     if saver then saver:close() end
     stop(...)
   end
-  local ok, message = run:train(function(row)
+  local function behind(row)
     if not is_finite(row.loss) then
       give_up(EXIT_NOT_FINITE, "step %d: the loss is %s; the run is stopped", row.step,
         row.loss ~= row.loss and "nan" or row.loss)
     end
     bar:update(row)
     if saver then saver:note(row) end
-  end, saver and saver.step)
-  if not ok then give_up(EXIT_ENVIRONMENT, "%s", message) end
+    return not watch:is_over()
+  end
+  if not watch:is_over() then
+    local ok, message = run:train(behind, saver and saver.step)
+    if not ok then give_up(EXIT_ENVIRONMENT, "%s", message) end
+  end
+  if watch:is_over() then
+    bar:say(("stopped: %s without a better validation loss than %.4f at step %d"):format(
+      lib.count(watch.since, "evaluation"), watch.best.loss, watch.best.step))
+  end
   if saver then saver:finish() end
 end
 
@@ -192,10 +202,10 @@ local function begin_from(run, path)
 end
 
 --- The checkpoints of a run in --out, where it goes on from one, and room for the others; nil without --out.
-local function open_checkpoints(run, saver)
+local function open_checkpoints(run, watch, saver)
   if not saver then return 0 end
   if saver.values.overwrite then saver:clear() end
-  local done = check(saver:resume(run))
+  local done = check(saver:resume(run, watch))
   check(saver:check_room())
   if done > 0 then print(("going on behind step %d of %d"):format(done, run.config.steps)) end
   return done
@@ -210,12 +220,29 @@ local function say_utilization(run)
 end
 
 --- Prints what the recipe says at the end; adds it to result.
-local function conclude(run, hook, result)
+local function conclude(hook, run, result)
   if not hook then return end
   for _, row in ipairs(hook(run)) do
     result[row.key] = row.value
-    print(row.text)
+    if row.text then print(row.text) end
   end
+end
+
+--- What a recipe without an `evaluate` says.
+local function plainly(run)
+  local loss, batches, all = run:validation_loss()
+  return {{key = "validation_loss", value = loss,
+    text = "validation loss " .. watch_of.text(run.data, loss, batches, all)}}
+end
+
+--- What is said of the validation records at the end.
+local function evaluate_last(run, values, watch, result)
+  run.most_batches = watch_of.limit(values.eval_batches, run.config.steps)
+  if run.most_batches ~= 0 then conclude(run.recipe.evaluate or plainly, run, result) end
+  if not watch.best then return end
+  result.best_step, result.best_loss = watch.best.step, watch.best.loss
+  print(("best at step %d: validation loss %.4f%s"):format(watch.best.step, watch.best.loss,
+    values.out ~= "" and values.keep_best and "; its checkpoint stays" or ""))
 end
 
 --- Prints what --explain and --checks ask for.
@@ -233,7 +260,7 @@ end
 function M.main(recipe, args)
   local values, config
   recipe, values, config = read_arguments(recipe, args)
-  check(check_saving(values))
+  check(check_options(values))
   if core.process_index() == 0 then check(check_outputs(values)) end
   local before = core.clock()
   local run = prepare(recipe, values, config)
@@ -241,16 +268,20 @@ function M.main(recipe, args)
   local saver <close> = values.out ~= "" and check(saver_of.open(values)) or nil
   begin_from(run, values.from)
   describe(run, values)
-  local done = open_checkpoints(run, saver)
+  local bar <close> = progress.new {steps = config.steps, every = values.log_every,
+    unit = run.data.unit or "items"}
+  local watch = watch_of.new(run, values, function(text) bar:say(text) end)
+  function run.evaluating(done, all) bar:evaluating(done, all) end
+  local done = open_checkpoints(run, watch, saver)
   local _ <close> = closing(run)
-  open_outputs(run, values, done)
+  open_outputs(run, values, watch, done)
   if values.profile ~= "" then check(profile.start(values.profile)) end
-  train(run, values, saver)
+  train(run, watch, bar, saver)
   if values.profile ~= "" then print(check(profile.stop())) end
   say_utilization(run)
   local result = {}
-  conclude(run, recipe.evaluate, result)
-  conclude(run, recipe.sample, result)
+  evaluate_last(run, values, watch, result)
+  conclude(recipe.sample, run, result)
   result.seconds, result.data_bytes = core.clock() - before, data.bytes_read()
   print(("%.0f seconds in all"):format(result.seconds))
   local out = values.out

@@ -16,7 +16,7 @@ local M = {}
 ---@field path boolean? a file or folder: not empty where it is given
 ---@field words string[]? the texts that it may be
 ---@field alone string? what --key without a value means
----@field form string? a pattern that a text must match, and in `expected` words for it
+---@field form string|string[]? patterns, one of which a text must match, and in `expected` words for them
 ---@field expected string?
 ---@field units string? "bytes": a whole number, as in 300MB or 5GiB, too
 
@@ -54,7 +54,10 @@ local function objection(row, value)
   if row.most and value > row.most then return "the most is " .. row.most end
   if row.above and not (value > row.above) then return "it must be above " .. row.above end
   if row.below and not (value < row.below) then return "it must be below " .. row.below end
-  if row.form and value ~= "" and not value:find(row.form) then return "expected " .. row.expected end
+  local forms = type(row.form) == "string" and {row.form} or row.form
+  local fits = not forms or value == ""
+  for _, form in ipairs(forms or {}) do fits = fits or value:find(form) end
+  if not fits then return "expected " .. row.expected end
   if not row.words or lib.position(row.words, value) then return nil end
   return "expected " .. table.concat(row.words, ", ") .. lib.did_you_mean(value, row.words, "%s")
 end

@@ -88,6 +88,36 @@ function Progress:update(row)
   io.flush()
 end
 
+local LONG = 5 -- seconds, of an evaluation of which a plain line tells
+
+--- Takes in a batch of an evaluation.
+---@param done integer
+---@param all integer
+function Progress:evaluating(done, all)
+  local now = core.clock()
+  if done == 1 then self.evaluated_from = now end -- the first is traced and planned
+  if done == 1 or done == all then return self:clear() end
+  local each = (now - self.evaluated_from) / (done - 1)
+  if done == 2 and each * all > LONG then
+    self:clear()
+    io.write(("evaluation: %d batches, about %s\n"):format(all, clock(each * all)))
+    io.flush()
+  end
+  local width = has_program and program.columns "stdout"
+  if not width or now - self.drawn < REDRAW_SECONDS then return end
+  local text = ("evaluation %d/%d  eta %s"):format(done, all, clock(each * (all - done)))
+  io.write("\r", text:sub(1, width - 1), "\27[K")
+  io.flush()
+  self.drawn, self.is_drawn = now, true
+end
+
+--- A line of its own.
+function Progress:say(text)
+  self:clear()
+  io.write(text, "\n")
+  io.flush()
+end
+
 --- Takes the line off the terminal.
 function Progress:clear()
   if self.is_drawn then io.write "\r\27[K" end

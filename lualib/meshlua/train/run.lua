@@ -33,6 +33,11 @@ local UNTIMED = 3 -- the first steps trace, plan, choose between algorithms
 ---@field optimizer Optimizer
 ---@field loss_scale LossScale? of float16
 ---@field tokens_per_s number? labels per second, from the fourth step on
+---@field most_batches integer? of an evaluation; nil: all
+---@field evaluating (fun(done: integer, all: integer))? told of each batch of an evaluation
+---@field shown table? the model that is evaluated, where it is another than the one that is trained
+---@field watch (fun(row: table): number?)? does what stands behind a step, before the sinks get its row; the seconds
+--- that are none of the step's
 ---@field sinks Sink[] what takes each step's row: sink:add(row) gives true, or nil and a message; sink:close()
 ---@field guard Guard? guard:look(row) says of a step "go", "skip", "rollback" or "stop"
 local Run = {}
@@ -190,7 +195,7 @@ function M.new(recipe, options)
   lib.check_integer("train.run", "the seed", seed)
   microbatch.check("run", "the batch", config.batch, options.microbatches or 1)
   local self = setmetatable({recipe = recipe, config = config, seed = seed, mesh = options.mesh,
-    rules = options.rules, data = options.data, sinks = {}}, Run_meta)
+    rules = options.rules, data = options.data, sinks = {}, scores = {}}, Run_meta)
   if self.mesh then
     local sharding = batch_sharding(self.mesh, self.rules, config.batch)
     self.shardings = {}
@@ -229,21 +234,22 @@ function Run:state()
   return {model = self.model, optimizer = self.optimizer, rngs = self.rngs, loss_scale = self.loss_scale}
 end
 
---- What stands behind a step: the guard's word, what the sinks take, the report. "stop" ends the run; nil, message: a
---- sink failed.
+--- What stands behind a step: the guard's word, the watch, what the sinks take, the report. "stop" ends the run; nil,
+--- message: a sink failed. Then the seconds that are none of a step's.
 local function behind_step(self, row, report)
   local word = self.guard and self.guard:look(row) or "go"
+  local away = word == "go" and self.watch and self.watch(row) or 0
   for _, sink in ipairs(self.sinks) do
     local ok, message = sink:add(row)
     if not ok then return nil, ("step %d: %s"):format(row.step, message) end
   end
-  return report(row) == false and "stop" or word
+  return report(row) == false and "stop" or word, away
 end
 
 --- Trains up to step config.steps, calling report(row) after each with {step, loss, grad_norm, lr, ms,
 --- tokens_per_s}, gpu_ms of a step's launches where there is a GPU, and busy (see profile.meter) while a profile is
---- recorded: the next step overwrites the row. Before that the sinks get it, and before these the guard, where there
---- is one. Stops where report returns false or the guard says "stop"; raises E_STOP behind a step where a signal has
+--- recorded: the next step overwrites the row. Before that the guard, the watch and the sinks get it, where there are
+--- such. Stops where report returns false or the guard says "stop"; raises E_STOP behind a step where a signal has
 --- asked for it. The first step's ms hold the tracing and planning.
 ---@param report fun(row: table): any
 ---@param done integer? the steps that are behind it; default 0
@@ -276,10 +282,10 @@ function Run:train(report, done)
       timed = timed + labels
       self.tokens_per_s = timed / (now - from)
     end
-    before = now
-    local word, message = behind_step(self, row, report)
-    if not word then return nil, message end
+    local word, away = behind_step(self, row, report)
+    if not word then return nil, away end
     if word == "stop" then break end
+    before, from = now + away, from and from + away
     core.check_stop(" after step " .. s)
   end
   core.check_stop ""
@@ -305,19 +311,53 @@ function Run:gathered()
   end, state))
 end
 
---- The mean over the validation records of score(model, inputs, labels), a number for each record of a batch.
----@param score function returns a tensor [batch]
----@return number
+--- The batches of an evaluation: all in order, or `limit` of them at equal distances. Then how many, and of how many.
+local function validation(records, size, shardings, limit)
+  local all, i = -(-records.n // size), 0
+  if not limit or limit >= all then return records:each(size, shardings), all, all end
+  return function()
+    if i == limit then return nil end
+    local first, ids = i * all // limit * size, {}
+    local count = math.min(size, records.n - first)
+    for k = 1, size do ids[k] = first + (k <= count and k - 1 or 0) end
+    i = i + 1
+    return records:batch(ids, shardings), count
+  end, limit, all
+end
+
+--- The mean over the validation records of score(model, inputs, labels), a number for each record of a batch; or a
+--- number for a whole batch. Of a run with a limit (`most_batches`) it is that over so many batches. Then over how many
+--- batches, and of how many.
+---@param score function returns a tensor [batch], or a scalar
+---@return number mean, integer batches, integer all
 function Run:mean(score)
-  local model, jitted, sum, n = self.model:eval(), self:jit(score), 0.0, 0
-  for batch, count in self.data.valid:each(self.config.batch, self.shardings) do
-    local rows = arrays.all_gather_to_host(jitted(model, batch.inputs, batch.labels)):totable()
+  local model, jitted = self.shown or self.model, self.scores[score] or self:jit(score)
+  local trains = model.training
+  local rngs = score == self.recipe.loss and on_mesh(self.mesh, nn.Rngs(self.seed)) or nil
+  self.scores[score] = jitted
+  model:eval()
+  local size, sum, n, done = self.config.batch, 0.0, 0, 0
+  local batches, most, all = validation(self.data.valid, size, self.shardings, self.most_batches)
+  for batch, count in batches do
+    local given = jitted(model, batch.inputs, batch.labels, rngs)
+    local rows = given.ndim > 0 and arrays.all_gather_to_host(given):totable() or nil
     batch.inputs:release()
     batch.labels:release()
-    for i = 1, count do sum = sum + rows[i] end
-    n = n + count
+    if rows then
+      for i = 1, count do sum = sum + rows[i] end
+      n = n + count
+    elseif count == size or all == 1 then -- a batch that is filled up would count what fills it
+      sum, n = sum + given:item(), n + 1
+    end
+    done = done + 1
+    if self.evaluating then self.evaluating(done, most) end
   end
-  return sum / n
+  if trains then model:train() end
+  return sum / n, most, all
 end
+
+--- The validation loss: by the recipe's score, or by its loss.
+---@return number mean, integer batches, integer all
+function Run:validation_loss() return self:mean(self.recipe.score or self.recipe.loss) end
 
 return M

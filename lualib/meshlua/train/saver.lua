@@ -91,13 +91,16 @@ function M.folder(out) return out .. "/" .. files.CHECKPOINTS end
 --- Is there something that --resume could go on from?
 function M.has_steps(out) return #manifest.steps(M.folder(out)) > 0 end
 
+local BEST = "best_loss" -- the validation loss that counts, at a step that was the best so far
+
 --- The checkpoints of a run, which are its own from here on. All processes call it; nil, message, code where the
 --- folder cannot be had.
 ---@param values table the program's options
 ---@return Saver?, string? message, string? code
 function M.open(values)
   local steps, minutes = values.save_every:match "^(%d+)$", values.save_every:match "^(%d+)m$"
-  local manager, message, code = manager_of.Manager(M.folder(values.out), {keep = values.keep,
+  local best = values.eval_every > 0 and values.keep_best and BEST or nil
+  local manager, message, code = manager_of.Manager(M.folder(values.out), {keep = values.keep, best = best,
     every_steps = math.tointeger(tonumber(steps)), every_minutes = tonumber(minutes)})
   if not manager then return nil, "--out: " .. message, code end
   return setmetatable({manager = manager, values = values, step = 0}, Saver_meta)
@@ -114,9 +117,10 @@ end
 --- Gives a run what a checkpoint has. The step that it stands at; 0: the beginning. nil, message, code where that
 --- cannot be.
 ---@param run Run
+---@param watch Watch? which goes on where it was, too
 ---@return integer?, string? message, string? code
-function Saver:resume(run)
-  self.run, self.own = run, M.description(run, self.values)
+function Saver:resume(run, watch)
+  self.run, self.own, self.watch = run, M.description(run, self.values), watch
   local word, folder = self.values.resume, self.manager.folder
   if word == "" or word == "auto" and #manifest.steps(folder) == 0 then return 0 end
   local step = math.tointeger(tonumber(word))
@@ -124,6 +128,7 @@ function Saver:resume(run)
     pass_over = word == "auto", check = function(state) return check_same(folder, state, self.own) end})
   if not found then return nil, "--resume: " .. message, code end
   self.step = found.step
+  if watch then watch:resume(found.state.watch) end
   return found.step
 end
 
@@ -144,16 +149,19 @@ local function said(self, ok, message)
 end
 
 local function save(self, force)
-  local row = self.metrics
+  local row, best = self.metrics, self.watch and self.watch.best
+  self.own.watch = self.watch and self.watch:state()
   said(self, self.manager:save(self.step, self.run:state(), {force = force, state = self.own,
-    metrics = row and {loss = row.loss, grad_norm = row.grad_norm}}))
+    metrics = row and {loss = row.loss, grad_norm = row.grad_norm, validation_loss = row.validation_loss,
+      [BEST] = best and best.step == self.step and best.loss or nil}}))
 end
 
 --- Behind each step: saves if it is time.
 ---@param row table
 function Saver:note(row)
   self.step, self.metrics = row.step, row
-  if self.values.save_every ~= "" then save(self, false) end
+  local is_best = row.best and self.values.keep_best
+  if self.values.save_every ~= "" or is_best then save(self, is_best) end
 end
 
 --- Saves the step that is done, unless it is saved already, and waits until it is on the disk.

@@ -6,6 +6,7 @@ local generate = require "meshlua.generate".generate
 local losses = require "meshlua.nn.losses"
 local ngram = require "meshlua.train.ngram"
 local ops = require "meshlua.ops"
+local watch = require "meshlua.train.watch"
 
 local M = {}
 
@@ -30,30 +31,35 @@ function M.data(config, path)
   if not train then return nil, message, code end
   valid, message, code = data.windows(tokens, config.seq, cut)
   if not valid then return nil, message, code end
-  return {train = train, valid = valid, unit = "tok", tokens = tokens, cut = cut,
-    is_text = tokens:width() == 1}
+  local is_text = tokens:width() == 1
+  return {train = train, valid = valid, unit = "tok", tokens = tokens, cut = cut, is_text = is_text,
+    per = is_text and "byte" or "token", bytes = is_text and 1 or nil}
 end
 
---- A recipe's `evaluate`: the validation loss, and for a text that of the best count table on the same bytes,
---- which needs the whole text: process 0 counts.
+--- A recipe's `score`: the mean loss of each record, in nats per token.
+function M.score(model, ids, labels)
+  return ops.mean(losses.softmax_cross_entropy_with_integer_labels(model(ids), labels), 2)
+end
+
+--- A recipe's `evaluate`: the validation loss, and where all of a text was looked at that of the best count table on
+--- the same bytes, which needs the whole text: process 0 counts.
 ---@param run Run
----@return {key: string, value: number, text: string}[]
+---@return {key: string, value: number, text: string?}[]
 function M.evaluate(run)
   local d, seq = run.data, run.config.seq
-  local loss = run:mean(function(model, ids, labels)
-    return ops.mean(losses.softmax_cross_entropy_with_integer_labels(model(ids), labels), 2)
-  end)
-  local unit = d.is_text and "byte" or "token"
+  local loss, batches, all = run:mean(M.score)
   local rows = {{key = "validation_loss", value = loss,
-    text = ("validation loss %.4f nats per %s, on the last tenth of the data"):format(loss, unit)}}
-  if not d.is_text or core.process_index() ~= 0 then return rows end
+    text = ("validation loss %s, on %sthe last tenth of the data"):format(watch.text(d, loss, all, all),
+      batches < all and ("%d of %d batches of "):format(batches, all) or "")},
+    {key = "bits_per_byte", value = watch.bits_per_byte(d, loss)}}
+  if not d.is_text or batches < all or core.process_index() ~= 0 then return rows end
   -- The first byte of the validation part has nothing before it there: it is not predicted.
   local first = d.cut + 2
   local nats = ngram.cross_entropies(d.tokens:bytes(0, #d.tokens), d.cut, first, first + d.valid.n * seq - 1,
     LONGEST_CONTEXT)
   local best = 1
   for order, x in ipairs(nats) do best = x < nats[best] and order or best end
-  rows[2] = {key = "count_table", value = nats[best],
+  rows[#rows + 1] = {key = "count_table", value = nats[best],
     text = ("best count table %.4f nats per byte (%d bytes of context)"):format(nats[best], best)}
   return rows
 end

@@ -63,7 +63,7 @@ end
 
 describe("train.lua", function()
   it("trains on a mesh, and says how", function()
-    local out, err, code = train "--mesh=data:4,model:2 --log-every=2"
+    local out, err, code = train "--mesh=data:4,model:2 --log-every=2 --eval-batches=all"
     assert.same({"", 0}, {err, code})
     assert.truthy(out:find "^gpt: %d+ parameters; mesh data:4,model:2, rules tp; seed 0\n")
     for _, step in ipairs {1, 2, 4} do
@@ -81,7 +81,8 @@ describe("train.lua", function()
 
   it("writes a line for each step, and the files of --out", function()
     local path, out = file(""), folder()
-    local text, _, code = train(("--mesh=none --metrics=%s --out=%s/deep"):format(path, out))
+    local options = "--mesh=none --eval-batches=all --metrics=%s --out=%s/deep"
+    local text, _, code = train(options:format(path, out))
     assert.equal(0, code)
     local rows = metrics(path)
     assert.equal(4, #rows)
