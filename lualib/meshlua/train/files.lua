@@ -28,7 +28,7 @@ function M.write(path, text)
 end
 
 --- What a run leaves in its folder.
-local RUN = {"config.json", "metrics.jsonl", "result.json", "sample.txt", "samples.jsonl"}
+local RUN = {"config.json", "metrics.jsonl", "result.json", "sample.txt", "samples.jsonl", "guard.jsonl"}
 M.CHECKPOINTS, M.SAMPLES = "checkpoints", "samples.jsonl" -- in it
 
 --- The file, where it is one that can be read: not a folder, nor a device, whose end may never come.
@@ -110,6 +110,19 @@ function M.lines(path, order, keep)
   if not file then return nil, message end
   file:setvbuf "no" -- nothing waits to be written when the file is closed
   return setmetatable({path = path, file = file, size = size, order = order}, Lines_meta)
+end
+
+--- Goes back behind the line of a step.
+---@param step integer
+---@return true?, string? message
+function Lines:rewind(step)
+  self.file:close()
+  local message
+  self.size = cut_lines(self.path, step)
+  self.file, message = io.open(self.path, "ab")
+  if not self.file then return nil, message end
+  self.file:setvbuf "no"
+  return true
 end
 
 --- Adds a line.

@@ -3,6 +3,7 @@ local arguments = require "meshlua.train.arguments"
 local core = require "meshlua.core"
 local data = require "meshlua.data"
 local files = require "meshlua.train.files"
+local guards = require "meshlua.train.guard"
 local json = require "meshlua.train.json"
 local lib = require "meshlua.lib"
 local mfu = require "meshlua.train.mfu"
@@ -87,7 +88,7 @@ local function prepare(recipe, values, config)
   local fault = recipes.data_fault(records)
   if fault then check(nil, fault, "E_VALUE") end
   return runs.new(recipe, {config = config, seed = values.seed, mesh = mesh, rules = rules, data = records,
-    microbatches = values.microbatches})
+    microbatches = values.microbatches, guard = guards.new(values)})
 end
 
 local function count_parameters(model)
@@ -149,6 +150,10 @@ local function open_outputs(run, values, watch, done)
     check(files.write(out .. "/config.json", json.encode {recipe = run.recipe.name, mesh = values.mesh,
       rules = values.rules, seed = values.seed, data = values.data, config = run.config} .. "\n"))
     if path == "" then path = out .. "/metrics.jsonl" end
+    if run.guard then
+      run.guard.path = out .. "/guard.jsonl"
+      check(run.guard:write())
+    end
   end
   local function add(...) run.sinks[#run.sinks + 1] = check(...) end
   local keep = values.resume ~= "" and done or nil
@@ -175,12 +180,14 @@ local function train(run, watch, bar, saver)
     if saver then saver:close() end
     stop(...)
   end
-  local function behind(row)
-    if not is_finite(row.loss) then
+  local function behind(row, word)
+    if word ~= "go" then check(run.guard:note()) end
+    if word == "go" and not is_finite(row.loss) then
       give_up(EXIT_NOT_FINITE, "step %d: the loss is %s; the run is stopped", row.step,
         row.loss ~= row.loss and "nan" or row.loss)
     end
     bar:update(row)
+    if word == "stop" then give_up(EXIT_NOT_FINITE, "%s", run.guard:stopped()) end
     if saver then saver:note(row) end
     return not watch:is_over()
   end
@@ -207,6 +214,8 @@ local function open_checkpoints(run, watch, saver)
   if saver.values.overwrite then saver:clear() end
   local done = check(saver:resume(run, watch))
   check(saver:check_room())
+  run.saver = saver
+  if run.guard and run.guard:rolls_back() then saver:begin() end
   if done > 0 then print(("going on behind step %d of %d"):format(done, run.config.steps)) end
   return done
 end
@@ -248,8 +257,8 @@ end
 --- Prints what --explain and --checks ask for.
 local function tell(run, values)
   for _, name in ipairs {"explain", "checks"} do
-    local text = values[name] and run:told(require("meshlua.insight." .. name)[name])
-    if text and core.process_index() == 0 then print(text) end
+    local told = values[name] and run:told(require("meshlua.insight." .. name)[name])
+    if told and core.process_index() == 0 then print(told) end
   end
 end
 

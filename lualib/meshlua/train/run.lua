@@ -5,6 +5,7 @@ local arrays = require "meshlua.ops.arrays"
 local core = require "meshlua.core"
 local grad = require "meshlua.transform.grad"
 local initialize = require "meshlua.nn.create"
+local guards = require "meshlua.train.guard"
 local jit = require "meshlua.transform.jit"
 local lib = require "meshlua.lib"
 local mesh_of = require "meshlua.sharding.mesh"
@@ -181,8 +182,8 @@ end
 
 --- A run, ready for its first step. The seed decides the parameters, the order of the data and dropout.
 ---@param recipe table
----@param options {config: table, seed: integer, mesh: Mesh?, rules: table?, data: table, microbatches: integer?}
---- microbatches: into how many parts a step cuts its batch; default 1
+---@param options {config: table, seed: integer, mesh: Mesh?, rules: table?, data: table, microbatches: integer?, guard: Guard?}
+--- microbatches: into how many parts a step cuts its batch; default 1. guard: says which updates count; default all do
 ---@return Run
 function M.new(recipe, options)
   local config, seed, fault = options.config, options.seed, recipes.fault(recipe)
@@ -195,7 +196,7 @@ function M.new(recipe, options)
   lib.check_integer("train.run", "the seed", seed)
   microbatch.check("run", "the batch", config.batch, options.microbatches or 1)
   local self = setmetatable({recipe = recipe, config = config, seed = seed, mesh = options.mesh,
-    rules = options.rules, data = options.data, sinks = {}, scores = {}}, Run_meta)
+    rules = options.rules, data = options.data, sinks = {}, scores = {}, guard = options.guard}, Run_meta)
   if self.mesh then
     local sharding = batch_sharding(self.mesh, self.rules, config.batch)
     self.shardings = {}
@@ -206,7 +207,8 @@ function M.new(recipe, options)
   self.optimizer = recipe.optimizer(self.model, config)
   self.rngs = on_mesh(self.mesh, nn.Rngs(seed))
   if precision.of(config) == "float16" then self.loss_scale = on_mesh(self.mesh, optim.LossScale()) end
-  self.train_step = self:jit(function(model, optimizer, rngs, inputs, labels, scale)
+  if self.guard then self.guard.scaled = self.loss_scale ~= nil end
+  self.train_step = self:jit(function(model, optimizer, rngs, inputs, labels, scale, loss_limit, norm_limit)
     local function loss_of(m)
       local loss = recipe.loss(m, inputs, labels, rngs)
       return scale and scale:scaled(loss) or loss, loss
@@ -215,9 +217,11 @@ function M.new(recipe, options)
       inputs, labels = part[1], part[2]
       return grad.value_and_grad(loss_of, {has_aux = true})(model)
     end, {inputs, labels})
-    if not scale then return loss, optimizer:update(model, grads).grad_norm end
-    local done = optimizer:update(model, scale:unscaled(grads), {if_finite = true})
-    scale:note(done.finite)
+    if scale then grads = scale:unscaled(grads) end
+    local apply = loss_limit
+      and guards.counts(loss, optim.global_norm(grads), loss_limit, norm_limit, scale ~= nil) or nil
+    local done = optimizer:update(model, grads, {if_finite = scale ~= nil, apply = apply})
+    if scale then scale:note(done.finite) end
     return loss, done.grad_norm
   end)
   return self
@@ -238,22 +242,42 @@ end
 --- message: a sink failed. Then the seconds that are none of a step's.
 local function behind_step(self, row, report)
   local word = self.guard and self.guard:look(row) or "go"
+  if word == "rollback" then return word end
   local away = word == "go" and self.watch and self.watch(row) or 0
   for _, sink in ipairs(self.sinks) do
     local ok, message = sink:add(row)
     if not ok then return nil, ("step %d: %s"):format(row.step, message) end
   end
-  return report(row) == false and "stop" or word, away
+  return report(row, word) == false and "stop" or word, away
+end
+
+--- Goes back as the guard says; the step that the run stands at then.
+local function roll_back(self, row)
+  local to, message = self.guard:roll_back(row, self.saver)
+  if not to then return nil, message end
+  for _, sink in ipairs(self.sinks) do
+    local ok, why = true, nil
+    if sink.rewind then ok, why = sink:rewind(to) end
+    if not ok then return nil, why end
+  end
+  return to
+end
+
+--- The arguments of a step behind those that stay: a batch, the scale, and what the guard expects.
+local function arguments_of(self, batch)
+  if not self.guard then return batch.inputs, batch.labels, self.loss_scale end
+  return batch.inputs, batch.labels, self.loss_scale, self.guard:limits()
 end
 
 --- Trains up to step config.steps, calling report(row) after each with {step, loss, grad_norm, lr, ms,
 --- tokens_per_s}, gpu_ms of a step's launches where there is a GPU, and busy (see profile.meter) while a profile is
 --- recorded: the next step overwrites the row. Before that the guard, the watch and the sinks get it, where there are
---- such. Stops where report returns false or the guard says "stop"; raises E_STOP behind a step where a signal has
---- asked for it. The first step's ms hold the tracing and planning.
----@param report fun(row: table): any
+--- such; report is told the guard's word, too, but for "rollback": then the steps since the checkpoint are no more, and
+--- others take their place, of further batches. Stops where report returns false or the guard says "stop"; raises E_STOP
+--- behind a step where a signal has asked for it. The first step's ms hold the tracing and planning.
+---@param report fun(row: table, word: string): any
 ---@param done integer? the steps that are behind it; default 0
----@return true? done, string? message nil: a sink failed
+---@return true? done, string? message nil: a sink failed, or there is nothing to go back to
 function Run:train(report, done)
   done = done or 0
   local config, rate = self.config, self.recipe.schedule(self.config)
@@ -263,11 +287,13 @@ function Run:train(report, done)
   local row, busy, before = {}, profile.meter(), core.clock()
   local timed, from
   core.check_stop(done == 0 and " before the first step" or " after step " .. done)
-  for s = done + 1, config.steps do
-    local batch = batches(s)
+  local s = done
+  while s < config.steps do
+    s = s + 1
+    local batch = batches(s + (self.guard and self.guard.shift or 0))
     local labels = batch.labels.size
     local from_stamp = core.stamp()
-    local loss, norm = step(batch.inputs, batch.labels, self.loss_scale)
+    local loss, norm = step(arguments_of(self, batch))
     local to_stamp = core.stamp()
     row.step, row.loss, row.grad_norm = s, loss:item(), norm:item()
     local on_gpu = to_stamp and s > done + 1 and core.seconds_between(from_stamp, to_stamp)
@@ -284,6 +310,11 @@ function Run:train(report, done)
     end
     local word, away = behind_step(self, row, report)
     if not word then return nil, away end
+    if word == "rollback" then
+      local to, why = roll_back(self, row)
+      if not to then return nil, why end
+      s, away = to, 0
+    end
     if word == "stop" then break end
     before, from = now + away, from and from + away
     core.check_stop(" after step " .. s)
@@ -292,14 +323,14 @@ function Run:train(report, done)
   return true
 end
 
---- What `tell` (ml.explain, ml.checks) says of the step on its first batch, as a text.
+--- What `tell` (ml.explain, ml.checks) says of the step on a batch.
 ---@param tell function
----@return string
-function Run:told(tell)
+---@param at integer? the batch's number; default 1
+---@return any
+function Run:told(tell, at)
   local batch = self.data.train:shuffled {batch = self.config.batch, seed = self.seed,
-    shardings = self.shardings}(1)
-  return tostring(tell(self.train_step, self.model:train(), self.optimizer, self.rngs, batch.inputs,
-    batch.labels, self.loss_scale))
+    shardings = self.shardings}(at or 1)
+  return tell(self.train_step, self.model:train(), self.optimizer, self.rngs, arguments_of(self, batch))
 end
 
 --- A copy of the model on one device of each process; all processes must call it.

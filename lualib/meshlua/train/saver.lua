@@ -31,7 +31,7 @@ end
 ---@return table
 function M.description(run, values)
   return {recipe = run.recipe.name, seed = values.seed, config = lib.copy(run.config),
-    data = fingerprints(run.data),
+    data = fingerprints(run.data), guard = run.guard and run.guard:state(),
     layout = {mesh = values.mesh, rules = values.rules, microbatches = values.microbatches,
       processes = core.process_count()}}
 end
@@ -55,6 +55,9 @@ local function check_same(folder, saved, own)
   local list = {}
   for _, key in ipairs {"recipe", "seed", "config", "data"} do
     differences({[key] = saved[key]}, {[key] = own[key]}, "", list)
+  end
+  if saved.guard then
+    differences({guard = saved.guard.options}, {guard = own.guard and own.guard.options}, "", list)
   end
   if #list == 0 then return true end
   return nil, ("%s is of another run: %s; --from takes its weights alone"):format(folder,
@@ -129,7 +132,26 @@ function Saver:resume(run, watch)
   if not found then return nil, "--resume: " .. message, code end
   self.step = found.step
   if watch then watch:resume(found.state.watch) end
+  if found.state.guard then run.guard:load(found.state.guard) end
   return found.step
+end
+
+--- Where the run may have to go back, and has no checkpoint: saves its beginning.
+function Saver:begin()
+  if not M.has_steps(self.values.out) then self:finish(true) end
+end
+
+--- Gives the run what its newest checkpoint that is whole has. Its step, and what it says of the guard.
+---@return integer?, table|string|nil guard or message
+function Saver:rollback()
+  local found, message = manager_of.restore(self.manager, self.run:state(), {pass_over = true,
+    check = function(state) return check_same(self.manager.folder, state, self.own) end})
+  if not found then return nil, message end
+  local ok, why = true, nil
+  if self.watch then ok, why = self.watch:rewind(found.state.watch, found.step) end
+  if not ok then return nil, why end
+  self.step = found.step
+  return found.step, found.state.guard
 end
 
 --- nil, message, code where there is no room for the run's checkpoints.
@@ -151,7 +173,9 @@ end
 local function save(self, force)
   local row, best = self.metrics, self.watch and self.watch.best
   self.own.watch = self.watch and self.watch:state()
-  said(self, self.manager:save(self.step, self.run:state(), {force = force, state = self.own,
+  local guard = self.run.guard
+  said(self, self.manager:save(self.step, self.run:state(), {force = force,
+    state = guard and lib.copy(self.own, {guard = guard:state()}) or self.own,
     metrics = row and {loss = row.loss, grad_norm = row.grad_norm, validation_loss = row.validation_loss,
       [BEST] = best and best.step == self.step and best.loss or nil}}))
 end
@@ -165,8 +189,9 @@ function Saver:note(row)
 end
 
 --- Saves the step that is done, unless it is saved already, and waits until it is on the disk.
-function Saver:finish()
-  if self.manager.begun ~= self.step and self.step > 0 then save(self, true) end
+---@param first boolean? also the beginning
+function Saver:finish(first)
+  if self.manager.begun ~= self.step and (first or self.step > 0) then save(self, true) end
   said(self, self.manager:wait())
 end
 

@@ -107,8 +107,18 @@ end
 --- Goes on where a checkpoint was made.
 ---@param state table? of Watch:state
 function Watch:resume(state)
-  if type(state) ~= "table" then return end
+  state = type(state) == "table" and state or {since = 0}
   self.best, self.since = state.best, state.since
+end
+
+--- Goes back to where a checkpoint was made: later samples are no more.
+---@param state table? of Watch:state
+---@param step integer of the checkpoint
+---@return true?, string? message
+function Watch:rewind(state, step)
+  self:resume(state)
+  if not self.samples then return true end
+  return self.samples:rewind(step // self.sample_every)
 end
 
 --- Has a run watched.
