@@ -745,6 +745,18 @@ print(#tokens, tokens:width(), tokens:largest(), tokens:bytes(1, 4))
 os.remove(file)]],
   ["data.bytes_read"] = "math.type(ml.data.bytes_read())",
   ["train.mesh"] = 'ml.train.mesh "data:4,model:2"',
+  ["metrics.Mean"] = [[
+local m = ml.metrics.Mean()
+m:update(ml.tensor {1.0, 2.0, 6.0})
+print(m:compute())]],
+  ["metrics.Accuracy"] = [[
+local m = ml.metrics.Accuracy {top_k = 2}
+m:update(ml.tensor {{0.1, 0.7, 0.2}, {0.5, 0.2, 0.3}}, ml.tensor({2, 1}, "int32"))
+print(m:compute())]],
+  ["metrics.late"] = [[
+local late = ml.metrics.late()
+print(late {loss = ml.tensor(2.5)})
+print(late {loss = ml.tensor(2.25)}.loss, late().loss)]],
   ["profile.shares_text"] = "ml.profile.shares_text {0.5, 0.25}",
   expect = "ml.expect(ml.jit(function(t) return t * 2 end):plan(x), {all_reduce = 0}) ~= nil",
   explain_rules = [[

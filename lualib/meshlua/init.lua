@@ -35,8 +35,8 @@ ml.random = require "meshlua.random"
 ml.tree = require "meshlua.tree"
 
 -- The rest is loaded when it is first used: a script that needs no layers should not wait for them.
-local modules = {nn = true, optim = true, schedule = true, data = true, train = true, profile = true,
-  checkpoint = true, linalg = "ops.linalg"} -- name -> true, or the file
+local modules = {nn = true, optim = true, schedule = true, data = true, metrics = true, train = true,
+  profile = true, checkpoint = true, linalg = "ops.linalg"} -- name -> true, or the file
 local functions = {} -- name -> the module that has it
 for module, names in pairs {
   ["checkpoint.load"] = {"load"},

@@ -11,6 +11,7 @@ local M = {}
 local modules = {[""] = ml, ["random."] = ml.random, ["tree."] = ml.tree, ["nn."] = ml.nn,
   ["optim."] = ml.optim,
   ["initializers."] = ml.nn.initializers, ["schedule."] = ml.schedule, ["data."] = ml.data,
+  ["metrics."] = ml.metrics,
   ["train."] = ml.train, ["profile."] = ml.profile, ["checkpoint."] = ml.checkpoint,
   ["remat_policies."] = ml.remat_policies}
 local prefix_of = {}

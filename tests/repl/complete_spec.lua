@@ -24,7 +24,8 @@ local values = {Tensor = "ml.ones({2})", Param = "ml.nn.Param(ml.ones({2}))", P 
   LossScale = "ml.optim.LossScale()", Traced = "ml.jit(print):trace()", Lowered = "ml.jit(print):lower()",
   Compiled = "ml.jit(print):lower():compile()", DistributedConfig = "ml.distributed()",
   RngStream = "ml.nn.RngStream()", At = "ml.ones({2}):at(0)",
-  EMA = "ml.optim.EMA(model)"}
+  EMA = "ml.optim.EMA(model)", Mean = "ml.metrics.Mean()", Accuracy = "ml.metrics.Accuracy()",
+  Perplexity = "ml.metrics.Perplexity()", MultiMetric = "ml.metrics.MultiMetric({})"}
 
 --- How a public name is written, as a text to be completed, and its last word.
 local function written(name)

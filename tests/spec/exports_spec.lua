@@ -31,7 +31,7 @@ local samples = {any = tensor, axes = 1, boolean = true, dtype = "float32", ["fa
 --- Of parameters for which any value of the type will not do.
 local own = {format = "%s", sizes = {1}, names = {"data"}, seeds = 0, mode = "fan_in",
   distribution = "normal",
-  transformation = optim.scale(1.0), scale = 1.0, labels = {}}
+  transformation = optim.scale(1.0), scale = 1.0, labels = {}, metrics = {}}
 
 local function sample(p)
   local value = own[p.name]
@@ -78,6 +78,8 @@ local instances = {Manager = manager, At = ml.zeros({2}):at(ml.tensor {0}),
   ConvTranspose = nn.ConvTranspose(1, 1, {1}, {rngs = rngs}),
   LSTMCell = nn.LSTMCell(4, 4, {rngs = rngs}), GRUCell = nn.GRUCell(4, 4, {rngs = rngs}),
   SimpleCell = nn.SimpleCell(4, 4, {rngs = rngs}), RNN = nn.RNN(nn.GRUCell(4, 4, {rngs = rngs})),
+  Mean = ml.metrics.Mean(), Accuracy = ml.metrics.Accuracy(), Perplexity = ml.metrics.Perplexity(),
+  MultiMetric = ml.metrics.MultiMetric {},
   Bidirectional = nn.Bidirectional(nn.RNN(nn.GRUCell(4, 4, {rngs = rngs})), nn.RNN(nn.GRUCell(4, 4,
     {rngs = rngs})))}
 

@@ -129,6 +129,10 @@ local makers = {
   RngStream = function() return {ml.nn.RngStream(0, "params")} end,
   MultiHeadAttention = function(of) return {ml.nn.MultiHeadAttention(4, 2, {rngs = of.rngs})} end,
   Sequential = function(of) return {ml.nn.Sequential {of.layer, ml.nn.relu}} end,
+  Mean = function() return {ml.metrics.Mean()} end,
+  Accuracy = function() return {ml.metrics.Accuracy()} end,
+  Perplexity = function() return {ml.metrics.Perplexity()} end,
+  MultiMetric = function(of) return {ml.metrics.MultiMetric {loss = of.Mean[1]}} end,
   Program = function(of) return {of.step:program(of.matrix)} end,
 }
 

@@ -10,6 +10,7 @@ local function modules()
   return {[""] = ml, ["random."] = ml.random, ["linalg."] = ml.linalg, ["tree."] = ml.tree,
     ["nn."] = ml.nn, ["optim."] = ml.optim,
     ["initializers."] = ml.nn.initializers, ["schedule."] = ml.schedule, ["data."] = ml.data,
+    ["metrics."] = ml.metrics,
     ["train."] = ml.train, ["profile."] = ml.profile, ["checkpoint."] = ml.checkpoint,
     ["remat_policies."] = ml.remat_policies}
 end

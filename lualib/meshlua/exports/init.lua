@@ -229,7 +229,7 @@ local function find(name)
 end
 
 -- Names in messages leave these out.
-local prefixes = {"", "nn.", "optim.", "Records:"}
+local prefixes = {"", "nn.", "optim.", "metrics.", "Records:"}
 
 --- The row of a name: "matmul", "random.key", "nn.Linear" or "Linear", "Mesh:with"; nil if there is none.
 ---@param name string

@@ -1,4 +1,4 @@
--- tools.lua: asking before and after, data, training, profiles.
+-- tools.lua: asking before and after, data, metrics, training, profiles.
 return [[
 cache(model: table, batch: integer, length: integer, {dtype: dtype, mesh: Mesh, rules: table}) -> Cache
   Room for the keys and values of a model's attention layers: rows of so many tokens.
@@ -95,6 +95,44 @@ Records:each(self: Records, size: integer, shardings: table?) -> function
   All records in order, in batches of one size.
 Records:shuffled(self: Records, {batch: integer, seed: integer, shardings: table}) -> function
   Batches in random order: a function from a step (from 1) to its batch.
+metrics.Accuracy({top_k: integer}) -> Accuracy
+  The share of rows whose label is where the logits are largest, or among the top_k largest.
+metrics.Mean({of: string}) -> Mean
+  The mean of all values that it was given, summed on the devices.
+metrics.MultiMetric(metrics: table) -> MultiMetric
+  Metrics by name, updated and computed at once.
+metrics.Perplexity({of: string}) -> Perplexity
+  e to the mean of the losses, in nats.
+metrics.late() -> function
+  A function that takes a step's scalars, as a tree, and gives the numbers of the step before; nil the first
+  time.
+Accuracy:compute(self: Accuracy) -> Tensor
+  The share so far, a scalar.
+Accuracy:reset(self: Accuracy)
+  Forgets what it was given.
+Accuracy:update(self: Accuracy, logits: Tensor, labels: Tensor, {weights: Tensor,
+    count: integer|Tensor})
+  Takes in logits [..., classes] and 0-based labels [...]; weights: of each label; count: only so many rows
+  count.
+Mean:compute(self: Mean) -> Tensor
+  The mean so far, a scalar.
+Mean:reset(self: Mean)
+  Forgets what it was given.
+Mean:update(self: Mean, values: Tensor|number, {weights: Tensor, count: integer|Tensor})
+  Takes in values; weights: of each, or of each of the first dims; count: only so many of the first dim
+  count.
+MultiMetric:compute(self: MultiMetric) -> table
+  The value of each, a scalar.
+MultiMetric:reset(self: MultiMetric)
+  Forgets what they were given.
+MultiMetric:update(self: MultiMetric, values: table)
+  Gives each what it asks for by name, and all of them weights and count where these are given.
+Perplexity:compute(self: Perplexity) -> Tensor
+  The perplexity so far, a scalar.
+Perplexity:reset(self: Perplexity)
+  Forgets what it was given.
+Perplexity:update(self: Perplexity, loss: Tensor, {weights: Tensor, count: integer|Tensor})
+  Takes in losses; weights, count: as in Mean:update.
 train.from_pretrained(recipe: table, path: string, {mesh: Mesh, rules: table,
     config: table}) -> table, table, table
   A recipe's model with the weights of a folder (config.json, or Meta's params.json) or of a GGUF file, its

@@ -7,7 +7,7 @@ local M = {}
 
 local modules = {random = "ml.random", linalg = "ml.linalg", tree = "ml.tree", nn = "ml.nn",
   initializers = "ml.nn.initializers", optim = "ml.optim", schedule = "ml.schedule", data = "ml.data",
-  train = "ml.train", profile = "ml.profile", checkpoint = "ml.checkpoint",
+  metrics = "ml.metrics", train = "ml.train", profile = "ml.profile", checkpoint = "ml.checkpoint",
   remat_policies = "ml.remat_policies"}
 
 --- Words of rows that are no types of annotations.
@@ -153,7 +153,9 @@ function M.text()
   local lines = {"---@meta meshlua", "-- Made by `meshlua --types`: the public names, for editors.\n",
     '---@alias DType "' .. table.concat(lib.dtypes, '"|"') .. '"\n'}
   local functions, of, names = sorted()
-  for _, name in ipairs(names) do add_class(lines, name, of[name], exports.row("nn." .. name)) end
+  for _, name in ipairs(names) do
+    add_class(lines, name, of[name], exports.row("nn." .. name) or exports.row("metrics." .. name))
+  end
   lines[#lines + 1] = "---@class meshlua"
   lines[#lines + 1] = 'local ml = {Auto = "auto", Explicit = "explicit", Manual = "manual"}\n'
   local places = {}

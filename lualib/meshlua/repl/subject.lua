@@ -16,7 +16,7 @@ local M = {}
 ---@field also string? the type that it may be as well: rows say "Tensor|At"
 
 --- Modules of ml whose functions have rows, by the prefix of these.
-local modules = {"random", "linalg", "tree", "nn", "optim", "schedule", "data", "train", "profile",
+local modules = {"random", "linalg", "tree", "nn", "optim", "schedule", "data", "metrics", "train", "profile",
   "checkpoint", "remat_policies"}
 
 --- Types of userdata whose methods have rows.
