@@ -14,6 +14,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -27,6 +28,13 @@ typedef struct Worker {
     int index;
     bool started;
 } Worker;
+
+/* What a thread has waited, in nanoseconds; while it waits that is less the time when it began, and
+ * so below 0. The clock is read by who waits alone, which costs nobody time. */
+typedef struct Idle {
+    _Atomic int64_t time;
+    char apart[ALLOC_ALIGN - sizeof(int64_t)]; /* two threads' share no cache line */
+} Idle;
 
 struct Pool {
     int threads, spins;
@@ -42,12 +50,24 @@ struct Pool {
     _Atomic uint32_t gate;   /* OPEN while a run is, and the number of workers in it */
     _Atomic uint32_t idle, waiting; /* threads that sleep: for a run; within one */
     _Atomic bool stop;
+    Idle *idle_time; /* by thread */
     Worker worker[];
 };
 
+static int64_t clock_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+int64_t pool_idle(const Pool *p, int thread) {
+    int64_t time = atomic_load_explicit(&p->idle_time[thread].time, memory_order_relaxed);
+    return time < 0 ? time + clock_now() : time;
+}
+
 /* Returns when *word is no longer `value`. */
-static void await_change(const Pool *p, _Atomic uint32_t *word, uint32_t value,
-                         _Atomic uint32_t *sleepers) {
+static void spin_or_sleep(const Pool *p, _Atomic uint32_t *word, uint32_t value,
+                          _Atomic uint32_t *sleepers) {
     for (int i = 0; i < p->spins; i++) {
         if (atomic_load_explicit(word, memory_order_acquire) != value) return;
 #if defined(__x86_64__)
@@ -60,15 +80,26 @@ static void await_change(const Pool *p, _Atomic uint32_t *word, uint32_t value,
     atomic_fetch_sub(sleepers, 1);
 }
 
+/* The same, by the thread of that number, whose waiting counts. */
+static void await_change(const Pool *p, _Atomic uint32_t *word, uint32_t value,
+                         _Atomic uint32_t *sleepers, int thread) {
+    if (atomic_load_explicit(word, memory_order_acquire) != value) return;
+    _Atomic int64_t *idle = &p->idle_time[thread].time;
+    int64_t before = atomic_load_explicit(idle, memory_order_relaxed), from = clock_now();
+    atomic_store_explicit(idle, before - from, memory_order_relaxed);
+    spin_or_sleep(p, word, value, sleepers);
+    atomic_store_explicit(idle, before + clock_now() - from, memory_order_relaxed);
+}
+
 static void wake(_Atomic uint32_t *word, _Atomic uint32_t *sleepers) {
     if (atomic_load(sleepers)) syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-static void await_zero(Pool *p, _Atomic uint32_t *word) {
+static void await_zero(Pool *p, _Atomic uint32_t *word, int thread) {
     for (;;) {
         uint32_t value = atomic_load_explicit(word, memory_order_acquire);
         if (value == 0) return;
-        await_change(p, word, value, &p->waiting);
+        await_change(p, word, value, &p->waiting, thread);
     }
 }
 
@@ -100,7 +131,7 @@ static uint32_t do_lane(Pool *p, const PoolStage *s, int32_t queue, bool first, 
         if (queue + 1 == end) break;
         if (done && atomic_fetch_sub(&p->doing[queue], done) == done)
             wake(&p->doing[queue], &p->waiting);
-        await_zero(p, &p->doing[queue]);
+        await_zero(p, &p->doing[queue], thread);
     }
     return all;
 }
@@ -122,11 +153,11 @@ static void do_stage(Pool *p, int32_t stage, int thread) {
 static void go_through(Pool *p, int thread) {
     int32_t over = 0; /* stages that are known to be */
     for (int32_t s = 0; s < p->stages; s++) {
-        for (; over < p->stage[s].after; over++) await_zero(p, &p->left[over]);
+        for (; over < p->stage[s].after; over++) await_zero(p, &p->left[over], thread);
         do_stage(p, s, thread);
     }
     if (thread == 0)
-        for (; over < p->stages; over++) await_zero(p, &p->left[over]);
+        for (; over < p->stages; over++) await_zero(p, &p->left[over], thread);
 }
 
 static bool enter(Pool *p) {
@@ -142,7 +173,7 @@ static void *work(void *arg) {
     Worker *w = arg;
     Pool *p = w->pool;
     for (uint32_t seen = 0;;) {
-        await_change(p, &p->round, seen, &p->idle);
+        await_change(p, &p->round, seen, &p->idle, w->index);
         seen = atomic_load(&p->round);
         if (atomic_load(&p->stop)) return NULL;
         if (!enter(p)) continue;
@@ -157,6 +188,12 @@ Pool *pool_new(Ctx *cx, int threads) {
     if (!p) return NULL;
     p->threads = threads;
     p->spins = threads <= env_cores() ? SPINS : 0;
+    p->idle_time = alloc_aligned(&cx->alloc, sizeof *p->idle_time * (size_t)threads);
+    if (!p->idle_time) {
+        pool_free(cx, p);
+        return NULL;
+    }
+    for (int i = 0; i < threads; i++) atomic_init(&p->idle_time[i].time, 0);
     for (int i = 0; i < threads - 1; i++) {
         p->worker[i] = (Worker){.pool = p, .index = i + 1};
         if (pthread_create(&p->worker[i].thread, NULL, work, &p->worker[i]) != 0) {
@@ -184,6 +221,7 @@ void pool_free(Ctx *cx, Pool *p) {
     for (int i = 0; i < p->threads - 1; i++)
         if (p->worker[i].started) pthread_join(p->worker[i].thread, NULL);
     free_room(cx, p);
+    alloc_free(&cx->alloc, p->idle_time, sizeof *p->idle_time * (size_t)p->threads);
     alloc_free(&cx->alloc, p, sizeof(Pool) + sizeof(Worker) * (size_t)(p->threads - 1));
 }
 
@@ -242,5 +280,5 @@ void pool_run(Pool *p, PoolFn *fn, void *ud, const PoolStage *stage, int32_t sta
     atomic_fetch_add(&p->round, 1);
     wake(&p->round, &p->idle);
     go_through(p, 0);
-    if (atomic_fetch_sub(&p->gate, OPEN) != OPEN) await_zero(p, &p->gate);
+    if (atomic_fetch_sub(&p->gate, OPEN) != OPEN) await_zero(p, &p->gate, 0);
 }

@@ -32,6 +32,9 @@ static inline int32_t pool_first_lane(const PoolStage *s, int thread, int thread
 Pool *pool_new(Ctx *cx, int threads);
 void pool_free(Ctx *cx, Pool *p);
 int pool_threads(const Pool *p);
+/* The nanoseconds that the thread has waited so far, for work or for others' work; what the caller
+ * (0) does outside of pool_run is not waiting. */
+int64_t pool_idle(const Pool *p, int thread);
 /* Makes room for that many stages, and queues of all stages together, in one run; false when out of
  * memory. */
 bool pool_reserve(Ctx *cx, Pool *p, int32_t stages, int32_t queues);

@@ -218,7 +218,7 @@ add("meshes, specs and shardings", {
         s:shard_shape {8, 2},
       s:check({8, 1}, "x"), core.is_mesh(m), core.is_spec(spec), core.is_sharding(s), core.device_count(),
         core.devices(),
-      core.device_kind(), core.host_devices(), core.thread_count(), core.bind_spec(s)}
+      core.device_kind(), core.host_devices(), core.thread_count(), core.idle(), core.bind_spec(s)}
   end,
   check = function(_, r) assert(r[8] == 2 and r[16][1] == 2) end,
 })

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 /* counters([device]): what a device has done so far: flops, matmul_flops, collectives, plans, and
@@ -38,7 +39,8 @@ static int counters(lua_State *L) {
 }
 
 /* memory(): bytes live and at the peak of everything the core has allocated, tensors included, on
- * GPUs of what lies there; of the live ones `workspace` holds the temporaries of plans. */
+ * GPUs of what lies there; of the live ones `workspace` holds the temporaries of plans. `process`:
+ * the most that the process has had of the host's memory. */
 static int memory(lua_State *L) {
     const Runtime *rt = &state_of(L)->rt;
     const Alloc *a = &rt->cx->alloc;
@@ -49,7 +51,10 @@ static int memory(lua_State *L) {
         live += m ? m->live : a->live;
         peak += m ? m->peak : a->peak;
     }
-    lua_createtable(L, 0, 3);
+    struct rusage use;
+    getrusage(RUSAGE_SELF, &use);
+    lua_createtable(L, 0, 4);
+    value_set_integer(L, "process", (lua_Integer)use.ru_maxrss * 1024);
     value_set_integer(L, "workspace", (lua_Integer)workspace);
     value_set_integer(L, "live", (lua_Integer)live);
     value_set_integer(L, "peak", (lua_Integer)peak);

@@ -39,6 +39,19 @@ static int thread_count(lua_State *L) {
     return 1;
 }
 
+/* idle(): the seconds that threads have waited for work so far: the one that calls, all others; how
+ * many these are. */
+static int idle(lua_State *L) {
+    const Pool *pool = state_of(L)->rt.pool;
+    int n = pool ? pool_threads(pool) : 1;
+    int64_t others = 0;
+    for (int t = 1; t < n; t++) others += pool_idle(pool, t);
+    lua_pushnumber(L, pool ? 1e-9 * (double)pool_idle(pool, 0) : 0);
+    lua_pushnumber(L, 1e-9 * (double)others);
+    lua_pushinteger(L, n - 1);
+    return 3;
+}
+
 /* device_kind(): the kind's name; are the devices fake. */
 static int device_kind(lua_State *L) {
     Host *h = state_of(L);
@@ -183,6 +196,7 @@ void lib_open_ranks(lua_State *L) {
                                    {"device_count", device_count},
                                    {"local_device_count", local_device_count},
                                    {"thread_count", thread_count},
+                                   {"idle", idle},
                                    {"device_kind", device_kind},
                                    {"device_peak", device_peak},
                                    {"device_memory", device_memory},

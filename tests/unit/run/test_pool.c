@@ -5,6 +5,7 @@
 #include "test.h"
 
 #include <string.h>
+#include <time.h>
 
 enum { PIECES = 1000, STAGES = 7, THREADS = 5, LANES = 7, STEPS = 3 };
 
@@ -86,9 +87,33 @@ static void rounds(Ctx *cx, int threads, int32_t pieces, bool skew, int32_t step
     pool_free(cx, p);
 }
 
+static void sleep_for_first(void *ud, int32_t piece, int thread) {
+    struct timespec t = {.tv_nsec = piece == 0 ? 30000000 : 0};
+    *(int *)ud = piece == 0 ? thread : *(int *)ud;
+    nanosleep(&t, NULL);
+}
+
+/* Who has nothing to do is idle: in a run the thread without the long piece; between runs all but
+ * the caller. Each time by what was slept at least, as the machine may do other things. */
+static void test_idle(Ctx *cx) {
+    static const int32_t first[] = {0, 1, 2};
+    PoolStage stage = {.first = first, .lanes = 2, .steps = 1};
+    Pool *p = pool_new(cx, 2);
+    int who = 0;
+    CHECK(pool_reserve(cx, p, 1, 2));
+    pool_run(p, sleep_for_first, &who, &stage, 1);
+    CHECK(pool_idle(p, 1 - who) >= 10000000 && pool_idle(p, who) < pool_idle(p, 1 - who));
+    int64_t own = pool_idle(p, 0), other = pool_idle(p, 1);
+    struct timespec t = {.tv_nsec = 30000000};
+    nanosleep(&t, NULL);
+    CHECK(pool_idle(p, 0) == own && pool_idle(p, 1) >= other + 10000000);
+    pool_free(cx, p);
+}
+
 int main(void) {
     Ctx cx;
     ctx_init(&cx);
+    test_idle(&cx);
     for (int threads = 1; threads <= THREADS; threads++) {
         static const int32_t pieces[] = {0, 1, 2, 3, 17, PIECES};
         for (unsigned i = 0; i < sizeof pieces / sizeof *pieces; i++)
