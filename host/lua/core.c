@@ -22,6 +22,7 @@ static int open_core(lua_State *L) {
     trace_open_box(L);
     lib_open_spec(L);
     lib_open_mesh(L);
+    lib_open_pipe(L);
     lib_open_ranks(L);
     trace_open_manual(L);
     trace_open_explicit(L);

@@ -82,4 +82,15 @@ add("checkpoints of a state, and back", {
   end,
 })
 
+add("a command that is written to", {
+  run = function()
+    local to <close> = assert(core.pipe "cat >/dev/null; exit 3")
+    local taken = to:write "some text"
+    to:finish()
+    while not to:ended() do core.sleep(0.001) end
+    return {taken, to:write "more", {to:ended()}}
+  end,
+  check = function(_, r) assert(r[1] == 9 and r[3][1] == "exit" and r[3][2] == 3) end,
+})
+
 return M

@@ -112,9 +112,10 @@ describe("drawn calls,", function()
 end)
 
 describe("called with anything, the core's", function()
-  -- What they do is meant for tests, lasts, or writes files.
+  -- What they do is meant for tests, lasts, writes files, or runs commands.
   local except = {fail_alloc = true, set_devices = true, make_folder = true, truncate = true, dump = true,
-    expand = true, npz = true, set_mesh = true, plant = true, profile_start = true, on_misuse = true}
+    expand = true, npz = true, set_mesh = true, plant = true, profile_start = true, on_misuse = true,
+    pipe = true}
   describe_all("core.", core, {tensor}, except)
   describe_all("op.", core.op, {tensor, ids})
 end)

@@ -16,6 +16,7 @@ void lib_open_debug(lua_State *L);
 void lib_open_disk(lua_State *L);
 void lib_open_mesh(lua_State *L);
 void lib_open_ops(lua_State *L);
+void lib_open_pipe(lua_State *L);
 void lib_open_ranks(lua_State *L);
 void lib_open_spec(lua_State *L);
 void lib_open_tensor(lua_State *L);

@@ -75,41 +75,98 @@ function M.remove_run(folder)
   return true
 end
 
----@class Lines
+---@class Appended
 ---@field path string
 ---@field file file*
----@field size integer bytes of the lines that are there
----@field order string[]
-local Lines = {}
-local Lines_meta = {__index = Lines}
-function Lines:close() self.file:close() end
-Lines_meta.__close = Lines.close
+---@field size integer bytes that are there
+local Appended = {}
+local Appended_meta = {__index = Appended, __close = function(self) self.file:close() end}
 
---- Cuts a file of lines behind its n-th whole one; returns the bytes that stay, and how many lines these are.
+--- A file that grows, and is whole at any time: what is put into it is written at once, and what there was room for of
+--- that which failed is taken off again.
+---@param path string
+---@param size integer? so many bytes that are there stay; default 0
+---@return Appended?, string? message
+function M.append(path, size)
+  local file, message = io.open(path, size and "ab" or "wb")
+  if not file then return nil, message end
+  file:setvbuf "no" -- nothing waits to be written when the file is closed
+  return setmetatable({path = path, file = file, size = size or 0}, Appended_meta)
+end
+
+---@param bytes string
+---@return true?, string? message
+function Appended:put(bytes)
+  local ok, message = said(self.path, self.file:write(bytes))
+  if ok then
+    self.size = self.size + #bytes
+  else
+    core.truncate(self.path, self.size)
+  end
+  return ok, message
+end
+
+function Appended:close() self.file:close() end
+
+--- Cuts a file of lines behind its n-th whole one; returns the bytes that stay.
 local function cut_lines(path, n)
   local size, count, file = 0, 0, open_regular(path)
-  if not file then return 0, 0 end
+  if not file then return 0 end
   for line in file:lines "L" do
     if count == n or line:sub(-1) ~= "\n" then break end
     size, count = size + #line, count + 1
   end
   file:close()
   core.truncate(path, size)
-  return size, count
+  return size
 end
 
---- A file of JSON objects, one a line, with keys in this order. It is whole at any time: a line is written at
---- once, and what there was room for of one that failed is taken off again.
+---@class Lines
+---@field file Appended
+---@field order string[]
+---@field text fun(row: table, order: string[]): string
+local Lines = {}
+local Lines_meta = {__index = Lines, __close = function(self) self.file:close() end}
+
+--- The keys of a row: those of `order` first, then others.
+local function keys_of(row, order)
+  local known, keys = lib.set(order), table.move(order, 1, #order, 1, {})
+  for _, key in ipairs(lib.names(row)) do
+    if not known[key] then keys[#keys + 1] = key end
+  end
+  return keys
+end
+
+--- A row as a line of JSON.
+---@param row table<string, any>
+---@param order string[] what comes first
+---@return string
+function M.json_line(row, order) return json.encode(row, keys_of(row, order)) .. "\n" end
+
+--- A row as a line of a table: numbers of these columns alone.
+local function csv_line(row, order)
+  local words = {}
+  for i, key in ipairs(order) do
+    local x = row[key]
+    words[i] = type(x) ~= "number" and "" or x ~= x and "nan" or lib.format("%.9g", x)
+  end
+  return table.concat(words, ",") .. "\n"
+end
+
+--- A file of rows: a JSON object on each line, keys in this order; where its name ends in .csv, columns of these keys
+--- alone, behind a line with their names.
 ---@param path string
 ---@param order string[]
 ---@param keep integer? so many lines that are there stay, and it goes on behind them; default 0
 ---@return Lines?, string? message
 function M.lines(path, order, keep)
-  local size = keep and cut_lines(path, keep) or 0
-  local file, message = io.open(path, keep and "ab" or "wb")
+  local csv = path:find "%.csv$" ~= nil
+  local file, message = M.append(path, keep and cut_lines(path, keep + (csv and 1 or 0)) or nil)
   if not file then return nil, message end
-  file:setvbuf "no" -- nothing waits to be written when the file is closed
-  return setmetatable({path = path, file = file, size = size, order = order}, Lines_meta)
+  local self = setmetatable({file = file, order = order, text = csv and csv_line or M.json_line}, Lines_meta)
+  if not csv or file.size > 0 then return self end
+  local ok, why = file:put(table.concat(order, ",") .. "\n")
+  return ok and self, why
 end
 
 --- Goes back behind the line of a step.
@@ -128,15 +185,8 @@ end
 --- Adds a line.
 ---@param row table<string, any>
 ---@return true?, string? message
-function Lines:add(row)
-  local line = json.encode(row, self.order) .. "\n"
-  local ok, message = said(self.path, self.file:write(line))
-  if ok then
-    self.size = self.size + #line
-  else
-    core.truncate(self.path, self.size)
-  end
-  return ok, message
-end
+function Lines:add(row) return self.file:put(self.text(row, self.order)) end
+
+function Lines:close() self.file:close() end
 
 return M
