@@ -68,6 +68,7 @@ add("checkpoints of a state, and back", {
     assert(core.free_bytes(folder) > 0)
     local found = assert(manager:restore {model = s.into})
     core.sleep(0)
+    assert(core.is_locked(folder .. "/run/.lock"))
     return {found, manager:steps(), core.take_save(), core.hash_box(s.x.w, {0, 0}, {2, 32})}
   end,
   check = function(s, r)

@@ -257,6 +257,16 @@ static int lock_new(lua_State *L) {
     return 1;
 }
 
+/* is_locked(path): has a process the lock of the file? Where there is none, or no locks are known:
+ * no. The file stays as it is. */
+static int is_locked(lua_State *L) {
+    const DiskFile *f =
+        push_open(L, arg_string(L, 1, NULL, "is_locked: the file"), O_RDONLY | O_NONBLOCK);
+    lua_toclose(L, lua_gettop(L));
+    lua_pushboolean(L, f->fd >= 0 && flock(f->fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK);
+    return 1;
+}
+
 /* ---- looking ---- */
 
 static int by_bytes(const struct dirent **a, const struct dirent **b) {
@@ -387,11 +397,17 @@ static int hash_box(lua_State *L) {
 }
 
 void lib_open_disk(lua_State *L) {
-    static const luaL_Reg fns[] = {{"disk_task", disk_task},     {"lock", lock_new},
-                                   {"list_folder", list_folder}, {"path_kind", path_kind},
-                                   {"read_file", read_file},     {"free_bytes", free_bytes},
-                                   {"sleep", sleep_for},         {"hash128", hash128},
-                                   {"hash_box", hash_box},       {NULL, NULL}};
+    static const luaL_Reg fns[] = {{"disk_task", disk_task},
+                                   {"lock", lock_new},
+                                   {"list_folder", list_folder},
+                                   {"path_kind", path_kind},
+                                   {"read_file", read_file},
+                                   {"free_bytes", free_bytes},
+                                   {"sleep", sleep_for},
+                                   {"hash128", hash128},
+                                   {"is_locked", is_locked},
+                                   {"hash_box", hash_box},
+                                   {NULL, NULL}};
     static const luaL_Reg task_methods[] = {{"poll", task_poll}, {"wait", task_wait}, {NULL, NULL}};
     static const luaL_Reg task_meta[] = {{"__gc", task_gc}, {NULL, NULL}};
     static const luaL_Reg open_methods[] = {{"close", close_open}, {NULL, NULL}};

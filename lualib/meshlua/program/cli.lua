@@ -203,9 +203,12 @@ local function sort_arguments(row, args)
   local values, message = flags, nil
   if not row.passes then values, message = options.parse(flags, row.flags or {}) end
   if not values then return nil, message end
-  if #given > #named then return nil, ("'%s' is one argument too many"):format(given[#named + 1]) end
+  local many = named[1] and named[#named]:find "%.%.%.$"
+  if #given > #named and not many then
+    return nil, ("'%s' is one argument too many"):format(given[#named + 1])
+  end
   local missing = named[#given + 1]
-  if missing and not missing:find "^%[" then return nil, "it needs " .. missing end
+  if missing and not missing:find "^%[" then return nil, "it needs " .. missing:match "[^.]+" end
   return given, values
 end
 

@@ -1,7 +1,8 @@
--- diff.lua: the verb `diff`: in which numbers two files, folders or checkpoints of tensors differ.
+-- diff.lua: the verb `diff`: in which numbers two files, folders or checkpoints of tensors differ, or two runs.
 local core = require "meshlua.core"
 local json = require "meshlua.train.json"
 local lib = require "meshlua.lib"
+local runs = require "meshlua.program.runs"
 local weights_of = require "meshlua.program.weights"
 
 local M = {}
@@ -101,6 +102,9 @@ end
 ---@param flags {json: boolean}
 ---@return integer? code, string? message, string? error
 function M.run(a, b, flags)
+  if runs.is_run(a) and runs.is_run(b) then
+    return require("meshlua.program.run_several").diff(a, b, flags)
+  end
   local x, message, code = weights_of.open(a)
   if not x then return nil, message, code end
   local y

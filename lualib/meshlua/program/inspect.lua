@@ -1,7 +1,12 @@
--- inspect.lua: the verb `inspect`: what a file, folder or checkpoint of tensors holds, by its headers.
+-- inspect.lua: the verb `inspect`: what a file, folder or checkpoint of tensors holds, by its headers; what training
+-- runs have left, and what they write while they go on.
 local core = require "meshlua.core"
+local files = require "meshlua.train.files"
 local json = require "meshlua.train.json"
 local lib = require "meshlua.lib"
+local program = require "meshlua.program"
+local report = require "meshlua.program.run_report"
+local runs = require "meshlua.program.runs"
 local weights_of = require "meshlua.program.weights"
 
 local M = {}
@@ -102,21 +107,82 @@ end
 
 --- The same as data.
 local function object_of(weights)
-  local m, files, tensors = weights.manifest, {}, {}
-  for i, file in ipairs(weights.files) do files[i] = {name = file.name, bytes = file.bytes} end
+  local m, listed, tensors = weights.manifest, {}, {}
+  for i, file in ipairs(weights.files) do listed[i] = {name = file.name, bytes = file.bytes} end
   for i, t in ipairs(weights.tensors) do
     tensors[i] = {name = t.name, tree = t.tree, file = weights.files[t.file].name, dtype = t.dtype,
       encoding = t.encoding, shape = json.list(t.shape), bytes = t.bytes, layout = t.layout}
   end
   return {path = weights.path, kind = weights.kind, step = m and m.step, steps = weights.steps,
     processes = m and m.processes, metrics = m and m.metrics, bytes = weights_of.bytes(weights),
-    files = files, metadata = not m and weights.files[1].metadata or nil, tensors = json.list(tensors)}
+    files = listed, metadata = not m and weights.files[1].metadata or nil, tensors = json.list(tensors)}
 end
 
----@param path string
----@param flags {json: boolean}
+-- ---- runs ---------------------------------------------------------------------------------------------
+
+local POLL = 0.5 -- seconds
+
+--- Shows a run until no process writes to it: on a terminal again and again in the same place, elsewhere a line for
+--- what came.
+local function follow(run)
+  local shown, is_drawn = 0, program.columns "stdout" ~= nil
+  local function show()
+    local text = report.text(run)
+    if shown > 0 then io.write(("\27[%dA\27[J"):format(shown)) end
+    print(text)
+    shown = select(2, text:gsub("\n", "")) + 1
+  end
+  show()
+  io.flush()
+  while run.is_running or not run.is_folder do
+    core.sleep(POLL)
+    core.check_stop ""
+    run:look()
+    if run:update() > 0 then
+      if is_drawn then show() else print(report.row_text(run)) end
+      io.flush()
+    end
+  end
+  if is_drawn then show() else print(report.state_text(run)) end
+end
+
+local function write_page(list, path)
+  local ok, message = files.write(path, require("meshlua.program.run_page").text(list))
+  return ok, message, "E_IO"
+end
+
+--- All paths are runs.
+local function inspect_runs(paths, flags)
+  local list = {}
+  for i, path in ipairs(paths) do
+    local run, message, code = runs.open(path)
+    if not run then return nil, message, code end
+    list[i] = run
+  end
+  if flags.html ~= "" then
+    local ok, message, code = write_page(list, flags.html)
+    if not ok then return nil, message, code end
+  end
+  if flags.follow then
+    if list[2] then return nil, "--follow: of one run", "E_VALUE" end
+    follow(list[1])
+  elseif flags.json then
+    for _, run in ipairs(list) do print(json.encode(report.object(run))) end
+  else
+    print(list[2] and require("meshlua.program.run_several").text(list) or report.text(list[1]))
+  end
+end
+
+--- inspect(path, ..., flags).
 ---@return nil, string? message, string? code
-function M.run(path, flags)
+function M.run(...)
+  local paths, n = {...}, select("#", ...)
+  local flags = table.remove(paths, n)
+  local path, is_run = paths[1], runs.is_run(paths[1])
+  if is_run or n > 2 then return inspect_runs(paths, flags) end
+  if flags.follow or flags.html ~= "" then
+    return nil, ("%s: no run: --%s is of such"):format(path, flags.follow and "follow" or "html"), "E_VALUE"
+  end
   local weights, message, code = weights_of.open(path)
   if not weights then return nil, message, code end
   if flags.json then print(json.encode(object_of(weights))) else print_all(weights) end

@@ -5,7 +5,7 @@ local M = {}
 
 ---@class VerbRow
 ---@field [1] string the word
----@field [2] string its arguments: "A B"; "[A]" may be left out
+---@field [2] string its arguments: "A B"; "[A]" may be left out; "A..." is one or more
 ---@field [3] string what it does
 ---@field starts string? "run": devices and processes, as a script; "devices"; nil: neither
 ---@field passes boolean? what follows its arguments it reads itself
@@ -87,10 +87,16 @@ M.verbs = {
     .. "fake:h200:8): of a recipe, or of a config.json as of Hugging Face; without --mesh the layouts, best "
     .. "first",
     starts = "devices", passes = true, flags = OF_PLAN},
-  {"inspect", "PATH", "what a file, folder or checkpoint of tensors holds: names, dtypes, shapes, bytes, the "
-    .. "layouts it was saved with", flags = {AS_JSON}},
+  {"inspect", "PATH...", "what a file, folder or checkpoint of tensors holds: names, dtypes, shapes, bytes, the "
+    .. "layouts it was saved with; what a training run has left in its folder: how far it is, its curves, "
+    .. "evaluations, notes; of several runs how they differ", flags = {
+      {"follow", false, "of a run: also what it writes from now on, until it ends"},
+      {"html", "", "of runs: a page with their curves", value = "FILE", path = true},
+      AS_JSON,
+    }},
   {"diff", "A B", "in which numbers two of them differ: per tensor the largest difference, absolute and "
-    .. "relative, and the first element; exit code 1 where they do", flags = {AS_JSON}},
+    .. "relative, and the first element; of two runs the options, and per field the first step; exit code 1 where "
+    .. "they do", flags = {AS_JSON}},
   {"check", "PATH", "are they whole: structure, and every byte of a checkpoint by its hash; exit code 1, and "
     .. "what is broken, where not", flags = {AS_JSON}},
   {"convert", "A B", "A's tensors as B, whose name says the format: .safetensors, .npy, .npz, .gguf, or "
