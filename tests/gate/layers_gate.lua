@@ -1,14 +1,15 @@
--- Includes go down only: base <- ir <- op <- pass, base <- ir <- run, lua sees all; and within run to rooms that stand
+-- Includes go down only: base <- ir <- op <- pass, base <- ir <- run, base <- text, lua sees all; and within run to rooms that stand
 -- above in the table of ARCHITECTURE.md.
 local gate = require "gate"
 
 local below = {
   base = {"base"},
   ir = {"base", "ir"},
+  text = {"base", "text"},
   op = {"base", "ir", "op"},
   pass = {"base", "ir", "op", "pass"},
   run = {"base", "ir", "run"},
-  lua = {"base", "ir", "op", "pass", "run", "lua"},
+  lua = {"base", "ir", "text", "op", "pass", "run", "lua"},
 }
 
 --- By room of run ("run/", "run/memory/"): its place in the table.
