@@ -38,6 +38,7 @@ static int open_core(lua_State *L) {
     jit_open_program(L);
     lib_open_data(L);
     lib_open_tokens(L);
+    lib_open_tokenizer(L);
     lib_open_transfer(L);
     lib_open_whole(L);
     lib_open_catalog(L);

@@ -20,6 +20,7 @@ void lib_open_pipe(lua_State *L);
 void lib_open_ranks(lua_State *L);
 void lib_open_spec(lua_State *L);
 void lib_open_tensor(lua_State *L);
+void lib_open_tokenizer(lua_State *L);
 void lib_open_tokens(lua_State *L);
 void lib_open_transfer(lua_State *L);
 void lib_open_whole(lua_State *L);

@@ -24,6 +24,9 @@ show(value: any, {precision: integer, threshold: number, edge_items: integer, wi
     suppress: boolean, sign: "-"|"+"|" ", float_mode: "maxprec"|"fixed"|"unique"|"maxprec_equal",
     items: integer, by_device: boolean, gather: boolean}) -> string
   Any value as a text to be read: tables and what is in them, tensors with their values.
+tokenizer(path: string, {pattern: string, special: table}) -> Tokenizer
+  A tokenizer from a file (tokenizer.json, .tiktoken, sentencepiece's .model, GGUF) or a folder with one.
+  pattern, special: of a .tiktoken file, which says neither. Or nil, message, code.
 verify(step: any, ...: any) -> table
   Runs a step on its mesh and on one device, and compares the results.
 why_sharding(x: any, ...: any) -> string, ...
@@ -80,6 +83,36 @@ data.tokens(path: string) -> Tokens
   The ids of a file, by what it is.
 data.windows(tokens: Tokens, length: integer, first: integer?, last: integer?) -> Records
   Pieces of a text, to learn from each what comes next.
+Tokenizer.bos: integer
+  The id that begins a text; nil where there is none.
+Tokenizer.chat_template: string
+  The template of conversations, as text; nil where there is none.
+Tokenizer.eos: integer
+  The id that ends a text; nil where there is none.
+Tokenizer.size: integer
+  How many ids there are.
+Tokenizer.stops: integer[]
+  The ids that end a turn.
+Tokenizer:decode(self: Tokenizer, ids: integer[], {special: boolean}) -> string
+  The bytes of ids; special: of special tokens, too.
+Tokenizer:encode(self: Tokenizer, text: string, {special: boolean|"refuse", bos: boolean, eos: boolean,
+    offsets: boolean}) -> integer[], table?
+  The ids of a text, from 0; offsets: and a list of {begin, end}, in bytes from 0. special: what is done with
+  the text of special tokens; default false: it is text. bos, eos: default as the file says.
+Tokenizer:encode_batch(self: Tokenizer, texts: string[], {special: boolean|"refuse", bos: boolean,
+    eos: boolean}) -> table
+  The ids of each text, over the processor's threads.
+Tokenizer:id(self: Tokenizer, piece: string) -> integer
+  The id of a piece (its bytes) or a special token; nil where there is none.
+Tokenizer:piece(self: Tokenizer, id: integer) -> string
+  The bytes of an id.
+Tokenizer:save(self: Tokenizer, path: string) -> boolean
+  Writes a tokenizer.json. Or nil, message, code.
+Tokenizer:stream(self: Tokenizer, {special: boolean}) -> function
+  A function from the next id to the text that is complete with it; without an id, to the rest.
+Tokenizer:tokens(self: Tokenizer, source: string|Tokens, {special: boolean|"refuse", bos: boolean,
+    eos: boolean}) -> Tokens
+  The ids of a text file, or of bytes that data.tokens gave, for training. Or nil, message, code.
 tokens:bytes(tokens: Tokens, first: integer?, last: integer?) -> string
   The ids as bytes.
 tokens:largest(tokens: Tokens, first: integer?, last: integer?) -> integer
