@@ -1589,6 +1589,59 @@ function Program:run(...) end
 ---@return string
 function Program:why(value) end
 
+---@class Tokenizer
+---@field bos integer The id that begins a text; nil where there is none.
+---@field chat_template string The template of conversations, as text; nil where there is none.
+---@field eos integer The id that ends a text; nil where there is none.
+---@field size integer How many ids there are.
+---@field stops integer[] The ids that end a turn.
+local Tokenizer = {}
+
+--- The bytes of ids; special: of special tokens, too.
+---@param ids integer[]
+---@param options? {special?: boolean}
+---@return string
+function Tokenizer:decode(ids, options) end
+
+--- The ids of a text, from 0; offsets: and a list of {begin, end}, in bytes from 0. special: what is done with the text of special tokens; default false: it is text. bos, eos: default as the file says.
+---@param text string
+---@param options? {bos?: boolean, eos?: boolean, offsets?: boolean, special?: boolean|"refuse"}
+---@return integer[]
+---@return table?
+function Tokenizer:encode(text, options) end
+
+--- The ids of each text, over the processor's threads.
+---@param texts string[]
+---@param options? {bos?: boolean, eos?: boolean, special?: boolean|"refuse"}
+---@return table
+function Tokenizer:encode_batch(texts, options) end
+
+--- The id of a piece (its bytes) or a special token; nil where there is none.
+---@param piece string
+---@return integer
+function Tokenizer:id(piece) end
+
+--- The bytes of an id.
+---@param id integer
+---@return string
+function Tokenizer:piece(id) end
+
+--- Writes a tokenizer.json. Or nil, message, code.
+---@param path string
+---@return boolean
+function Tokenizer:save(path) end
+
+--- A function from the next id to the text that is complete with it; without an id, to the rest.
+---@param options? {special?: boolean}
+---@return function
+function Tokenizer:stream(options) end
+
+--- The ids of a text file, or of bytes that data.tokens gave, for training. Or nil, message, code.
+---@param source string|Tokens
+---@param options? {bos?: boolean, eos?: boolean, special?: boolean|"refuse"}
+---@return Tokens
+function Tokenizer:tokens(source, options) end
+
 ---@class Tokens
 local Tokens = {}
 
@@ -1638,12 +1691,73 @@ function Records:each(size, shardings) end
 ---@return function
 function Records:shuffled(options) end
 
+---@class Accuracy: Module
+local Accuracy = {}
+
+--- The share so far, a scalar.
+---@return Tensor
+function Accuracy:compute() end
+
+--- Forgets what it was given.
+function Accuracy:reset() end
+
+--- Takes in logits [..., classes] and 0-based labels [...]; weights: of each label; count: only so many rows count.
+---@param logits Tensor
+---@param labels Tensor
+---@param options? {count?: integer|Tensor, weights?: Tensor}
+function Accuracy:update(logits, labels, options) end
+
+---@class Mean: Module
+local Mean = {}
+
+--- The mean so far, a scalar.
+---@return Tensor
+function Mean:compute() end
+
+--- Forgets what it was given.
+function Mean:reset() end
+
+--- Takes in values; weights: of each, or of each of the first dims; count: only so many of the first dim count.
+---@param values Tensor|number
+---@param options? {count?: integer|Tensor, weights?: Tensor}
+function Mean:update(values, options) end
+
+---@class MultiMetric: Module
+local MultiMetric = {}
+
+--- The value of each, a scalar.
+---@return table
+function MultiMetric:compute() end
+
+--- Forgets what they were given.
+function MultiMetric:reset() end
+
+--- Gives each what it asks for by name, and all of them weights and count where these are given.
+---@param values table
+function MultiMetric:update(values) end
+
+---@class Perplexity: Module
+local Perplexity = {}
+
+--- The perplexity so far, a scalar.
+---@return Tensor
+function Perplexity:compute() end
+
+--- Forgets what it was given.
+function Perplexity:reset() end
+
+--- Takes in losses; weights, count: as in Mean:update.
+---@param loss Tensor
+---@param options? {count?: integer|Tensor, weights?: Tensor}
+function Perplexity:update(loss, options) end
+
 ---@class meshlua
 local ml = {Auto = "auto", Explicit = "explicit", Manual = "manual"}
 
 ml.checkpoint = {}
 ml.data = {}
 ml.linalg = {}
+ml.metrics = {}
 ml.nn = {}
 ml.nn.initializers = {}
 ml.optim = {}
@@ -4687,6 +4801,12 @@ function ml.set_print_options(options) end
 ---@return string
 function ml.show(value, options) end
 
+--- A tokenizer from a file (tokenizer.json, .tiktoken, sentencepiece's .model, GGUF) or a folder with one. pattern, special: of a .tiktoken file, which says neither. Or nil, message, code.
+---@param path string
+---@param options? {pattern?: string, special?: table}
+---@return Tokenizer
+function ml.tokenizer(path, options) end
+
 --- Runs a step on its mesh and on one device, and compares the results.
 ---@param step any
 ---@param ... any
@@ -4727,6 +4847,30 @@ function ml.data.tokens(path) end
 ---@return Records
 ---@overload fun(tokens: Tokens, length: integer, options: {first?: integer, last?: integer}): Records
 function ml.data.windows(tokens, length, first, last) end
+
+--- The share of rows whose label is where the logits are largest, or among the top_k largest.
+---@param options? {top_k?: integer}
+---@return Accuracy
+function ml.metrics.Accuracy(options) end
+
+--- The mean of all values that it was given, summed on the devices.
+---@param options? {of?: string}
+---@return Mean
+function ml.metrics.Mean(options) end
+
+--- Metrics by name, updated and computed at once.
+---@param metrics table
+---@return MultiMetric
+function ml.metrics.MultiMetric(metrics) end
+
+--- e to the mean of the losses, in nats.
+---@param options? {of?: string}
+---@return Perplexity
+function ml.metrics.Perplexity(options) end
+
+--- A function that takes a step's scalars, as a tree, and gives the numbers of the step before; nil the first time.
+---@return function
+function ml.metrics.late() end
 
 --- A recipe's model with the weights of a folder (config.json, or Meta's params.json) or of a GGUF file, its config, and what the file says of it. Or nil, message, code.
 ---@param recipe table
