@@ -69,10 +69,11 @@ function M.read(recipe, args, rows)
   return values, config
 end
 
--- What an option is nothing without: {option, what it needs, in words}.
+-- What an option is nothing without: {option, what it needs, in words, value or nil for any but the default}.
 local NEEDS = {
   {"save_every", "out", "a folder: --out=..."}, {"resume", "out", "a folder: --out=..."},
   {"patience", "eval_every", "evaluations: --eval-every=..."},
+  {"on_nan", "out", "a folder: --out=...", "rollback"}, {"on_spike", "out", "a folder: --out=...", "rollback"},
 }
 
 -- Options that contradict each other: {option, value or nil for any but the default, another, its value or nil, why}.
@@ -95,8 +96,8 @@ function M.contradiction(values, flags)
   end
   local function written(name) return "--" .. name:gsub("_", "-") end
   for _, row in ipairs(NEEDS) do
-    if is_given(row[1]) and not is_given(row[2]) then
-      return ("%s needs %s"):format(written(row[1]), row[3])
+    if is_given(row[1], row[4]) and not is_given(row[2]) then
+      return ("%s%s needs %s"):format(written(row[1]), row[4] and "=" .. row[4] or "", row[3])
     end
   end
   for _, row in ipairs(AGAINST) do

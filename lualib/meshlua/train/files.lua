@@ -80,7 +80,7 @@ end
 ---@field file file*
 ---@field size integer bytes that are there
 local Appended = {}
-local Appended_meta = {__index = Appended, __close = function(self) self.file:close() end}
+local Appended_meta = {__index = Appended, __close = function(self) self:close() end}
 
 --- A file that grows, and is whole at any time: what is put into it is written at once, and what there was room for of
 --- that which failed is taken off again.
@@ -106,7 +106,9 @@ function Appended:put(bytes)
   return ok, message
 end
 
-function Appended:close() self.file:close() end
+function Appended:close()
+  if io.type(self.file) == "file" then self.file:close() end
+end
 
 --- Cuts a file of lines behind its n-th whole one; returns the bytes that stay.
 local function cut_lines(path, n)
@@ -123,6 +125,7 @@ end
 
 ---@class Lines
 ---@field file Appended
+---@field header integer lines before the first row
 ---@field order string[]
 ---@field text fun(row: table, order: string[]): string
 local Lines = {}
@@ -161,9 +164,11 @@ end
 ---@return Lines?, string? message
 function M.lines(path, order, keep)
   local csv = path:find "%.csv$" ~= nil
-  local file, message = M.append(path, keep and cut_lines(path, keep + (csv and 1 or 0)) or nil)
+  local header = csv and 1 or 0
+  local file, message = M.append(path, keep and cut_lines(path, keep + header) or nil)
   if not file then return nil, message end
-  local self = setmetatable({file = file, order = order, text = csv and csv_line or M.json_line}, Lines_meta)
+  local self = setmetatable({file = file, header = header, order = order,
+    text = csv and csv_line or M.json_line}, Lines_meta)
   if not csv or file.size > 0 then return self end
   local ok, why = file:put(table.concat(order, ",") .. "\n")
   return ok and self, why
@@ -174,11 +179,10 @@ end
 ---@return true?, string? message
 function Lines:rewind(step)
   self.file:close()
-  local message
-  self.size = cut_lines(self.path, step)
-  self.file, message = io.open(self.path, "ab")
-  if not self.file then return nil, message end
-  self.file:setvbuf "no"
+  local path = self.file.path
+  local file, message = M.append(path, cut_lines(path, step + self.header))
+  if not file then return nil, message end
+  self.file = file
   return true
 end
 
