@@ -8,7 +8,7 @@ local raise = lib.raise
 local M = {}
 
 --- The kinds that the library knows; others may be used freely.
-M.kinds = {"param", "batch_stat", "rng", "opt_state", "cache", "intermediate"}
+M.kinds = {"param", "batch_stat", "rng", "opt_state", "cache", "intermediate", "frozen"}
 
 -- Names that a Param has of its own: metadata must not hide them.
 local taken = {shape = true, ndim = true, size = true, dtype = true, sharding = true}
@@ -41,7 +41,8 @@ end
 --- write it.
 ---@param value Tensor|Param|number|table the tensor, or numbers for one
 ---@param meta {kind: string, axes: table|P, opt_axes: table|P, role: string, rules: table}?
---- kind: default "param", what gradients are taken of. axes: a logical name for each dim, or a P. opt_axes:
+--- kind: default "param", what gradients are taken of; "frozen": it is not trained. lr_factor, decay_factor: its own
+--- learning rate and weight decay are times these. axes: a logical name for each dim, or a P. opt_axes:
 --- the same for the optimizer's state of it (default: axes). role: "kernel", "bias", "scale" or "embedding".
 --- rules: rules of its own for its logical names, before those in context (E_SPEC where they disagree). Any
 --- other key is free metadata.

@@ -64,8 +64,8 @@ end
 ---@param options {if_finite: boolean, apply: Tensor}? apply: a bool scalar; where it is false, Params and state stay as
 --- they are, bit for bit, and in a jitted function so do Params that it has written before the update: statistics of
 --- batches, rngs. if_finite: gradients that are not all finite are not applied
----@return {grad_norm: Tensor, finite: Tensor?} info grad_norm: the global norm of grads, before clipping.
---- finite: bool, with if_finite
+---@return {grad_norm: Tensor, finite: Tensor?, applied: Tensor?} info grad_norm: the global norm of grads, before
+--- clipping. finite: bool, with if_finite; applied: whether it counts, where that was asked
 function M.Optimizer:update(model, grads, options)
   options = lib.options("Optimizer:update", options)
   local when = transform.check_apply("Optimizer:update", options.apply)
@@ -89,7 +89,7 @@ function M.Optimizer:update(model, grads, options)
   for _, entry in ipairs(entries) do boxes[#boxes + 1] = entry.box end
   transform.guarded(boxes, when, step)
   revert_others(when)
-  return {grad_norm = norm, finite = finite}
+  return {grad_norm = norm, finite = finite, applied = when}
 end
 
 --- For those who come from elsewhere: raises, and says what to write.
@@ -173,10 +173,11 @@ local function fused_step(numbers, lr, decay_of)
       local box = entry.box
       local scalars = box.dtype == "float64" and "float64" or "float32"
       local function as(x) return transform.scalar_as(x, scalars) end
+      local own = entry.lr and op.mul(rate, entry.lr) or rate
       local held, sharding = masters and masters[i] or box, param.sharding(mus[i])
       -- The gradient lies as the state: else all of the update might be made elsewhere, and moved back.
       local g = sharding and op.constrain(grads[i], {layout = sharding, state = true}) or grads[i]
-      local p, mu, nu = op.adamw(held, g, mus[i], nus[i], as(rate), as(step), as(clip),
+      local p, mu, nu = op.adamw(held, g, mus[i], nus[i], as(own), as(step), as(clip),
         {b1 = numbers.b1, b2 = numbers.b2, eps = numbers.eps, eps_root = numbers.eps_root,
           decay = decays[i]})
       transform.put_counted(held, p)
@@ -197,7 +198,9 @@ local function adam_like(who, options, weight_decay, mask)
   local on = masks.mask(who, mask)
   local function decays(entries)
     local list = {}
-    for i, marked in ipairs(on(entries)) do list[i] = marked and weight_decay or 0.0 end
+    for i, marked in ipairs(on(entries)) do
+      list[i] = marked and weight_decay * (entries[i].decay or 1) or 0.0
+    end
     return list
   end
   if options.master and options.nesterov then

@@ -14,6 +14,8 @@ local M = {}
 ---@field box Param
 ---@field path string "h.3.mlp.up.kernel"
 ---@field keys (string|integer)[] the keys on the way
+---@field lr number? its learning rate is times this
+---@field decay number? and its weight decay times this
 
 
 --- The Params of kind "param" in a model: a list in tree order, and all paths to them (a Param that is held
@@ -32,7 +34,9 @@ function M.of(model)
       paths[path] = true
       if seen[node] then return end
       seen[node] = true
-      entries[#entries + 1] = {box = node, path = path, keys = table.move(keys, 1, #keys, 1, {})}
+      local meta = core.box_meta(node)
+      entries[#entries + 1] = {box = node, path = path, keys = table.move(keys, 1, #keys, 1, {}),
+        lr = meta.lr_factor, decay = meta.decay_factor}
     elseif core.is_tensor(node) then
       paths[path] = false
     elseif type(node) == "table" then

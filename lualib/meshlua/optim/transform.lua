@@ -90,7 +90,8 @@ function M.apply(transformation, updates, state, context, factor)
   if transformation.step then return transformation.step(updates, state, context, factor) end
   if factor then updates = times(updates, factor) end
   for i, u in ipairs(transformation.update(updates, state, context)) do
-    local box = context.entries[i].box
+    local box, own = context.entries[i].box, context.entries[i].lr
+    if own then u = op.mul(u, own) end
     box:set(scalar_as(op.add(box, u), box.dtype))
   end
 end
@@ -314,7 +315,8 @@ function M.add_decayed_weights(weight_decay, mask)
     local marks = on(context.entries)
     return map(updates, function(u, i)
       if weight_decay == 0 or not marks[i] then return u end
-      return op.add(u, op.mul(context.entries[i].box, weight_decay))
+      local entry = context.entries[i]
+      return op.add(u, op.mul(entry.box, weight_decay * (entry.decay or 1)))
     end)
   end)
 end

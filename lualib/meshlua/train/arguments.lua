@@ -80,6 +80,7 @@ local NEEDS = {
 local AGAINST = {
   {"resume", nil, "overwrite", nil, "--resume goes on from what is in --out"},
   {"resume", nil, "from", nil, "--resume goes on from what is in --out"},
+  {"lora", nil, "freeze", nil, "--lora trains nothing but its adapters"},
   {"eval_batches", "0", "eval_every", nil, "--eval-batches=0 is no evaluation"},
 }
 

@@ -7,14 +7,15 @@ local guards = require "meshlua.train.guard"
 local json = require "meshlua.train.json"
 local lib = require "meshlua.lib"
 local mfu = require "meshlua.train.mfu"
-local param = require "meshlua.nn.param"
 local precision = require "meshlua.train.precision"
 local pretrained = require "meshlua.train.pretrained"
 local profile = require "meshlua.profile"
 local progress = require "meshlua.train.progress"
 local recipes = require "meshlua.train.recipe"
 local runs = require "meshlua.train.run"
+local save = require "meshlua.checkpoint.save"
 local saver_of = require "meshlua.train.saver"
+local trained = require "meshlua.train.trained"
 local verbs = require "meshlua.program.verbs"
 local watch_of = require "meshlua.train.watch"
 
@@ -69,6 +70,8 @@ local function read_arguments(recipe, args)
   end
   local values, config = arguments.read(recipe, args, rows)
   if not values then stop(EXIT_USAGE, "%s\n       --help lists the options", config) end
+  local many = values.accumulate
+  values.accumulate, values.microbatches, config.batch = 1, values.microbatches * many, config.batch * many
   if values.help then
     print(usage:format(args[0]) .. arguments.help(recipe, rows, n))
     os.exit(0, true)
@@ -77,6 +80,15 @@ local function read_arguments(recipe, args)
 end
 
 -- ---- the run ----------------------------------------------------------------------------------------
+
+--- What a function gives; nil, message, code where it raises that code.
+local function said_by(code, fn, ...)
+  local ok, message = pcall(fn, ...)
+  if ok then return message == nil or message end
+  local text = type(message) == "string" and message:match("%[" .. code .. "%] ([^\n]*)")
+  if not text then error(message, 0) end
+  return nil, text, code
+end
 
 --- The run that the options ask for.
 local function prepare(recipe, values, config)
@@ -87,20 +99,28 @@ local function prepare(recipe, values, config)
   local records = check(recipe.data(config, values.data ~= "" and values.data or nil))
   local fault = recipes.data_fault(records)
   if fault then check(nil, fault, "E_VALUE") end
+  local function begin(run)
+    if values.from ~= "" and not (values.explain or values.checks) then
+      check(saver_of.weights(run, values.from))
+    end
+    check(said_by("E_VALUE", trained.apply, run.model, values, values.seed))
+  end
   return runs.new(recipe, {config = config, seed = values.seed, mesh = mesh, rules = rules, data = records,
-    microbatches = values.microbatches, guard = guards.new(values)})
+    microbatches = values.microbatches, guard = guards.new(values), prepare = begin, ema = values.ema})
 end
 
-local function count_parameters(model)
-  return param.count(require("meshlua.tree").leaves(model))
+--- "269322 parameters", "2048 of 269322 parameters".
+local function parameters_text(run)
+  local all, own = run:parameters()
+  return (own < all and "%d of %d parameters" or "%d parameters"):format(own, all)
 end
 
 local function describe(run, values)
   local words = lib.names(run.config)
   for i, key in ipairs(words) do words[i] = key .. "=" .. lib.text(run.config[key]) end
   local kind = core.device_kind()
-  print(("%s: %d parameters; mesh %s, rules %s; seed %d%s"):format(run.recipe.name,
-    count_parameters(run.model), values.mesh, values.mesh ~= "none" and values.rules or "none", values.seed,
+  print(("%s: %s; mesh %s, rules %s; seed %d%s"):format(run.recipe.name, parameters_text(run),
+    values.mesh, values.mesh ~= "none" and values.rules or "none", values.seed,
     kind ~= "cpu" and "; on " .. kind or ""))
   print(table.concat(words, " "))
   for _, line in ipairs(runs.unused_axes(run, values.mesh, values.rules)) do
@@ -109,8 +129,9 @@ local function describe(run, values)
 end
 
 --- Do the options fit together, and is there what is gone on from?
-local function check_options(values)
+local function check_options(recipe, values)
   local fault, word = arguments.contradiction(values, verbs.find "train".flags), values.resume
+  fault = fault or trained.fault(values) or pretrained.export_fault(recipe, values.export, values.overwrite)
   if fault then return nil, fault, "E_VALUE" end
   if word == "" or word == "auto" then return true end
   if word ~= "latest" and not word:find "^%d+$" then
@@ -202,12 +223,6 @@ local function train(run, watch, bar, saver)
   if saver then saver:finish() end
 end
 
---- Gives a run the weights of --from.
-local function begin_from(run, path)
-  if path == "" then return end
-  check(saver_of.weights(run, path))
-end
-
 --- The checkpoints of a run in --out, where it goes on from one, and room for the others; nil without --out.
 local function open_checkpoints(run, watch, saver)
   if not saver then return 0 end
@@ -224,7 +239,7 @@ end
 local function say_utilization(run)
   local peak = core.device_peak(precision.of(run.config))
   if not (peak and run.tokens_per_s and run.recipe.attention) then return end
-  print(mfu.text {parameters = count_parameters(run.model), attention = run.recipe.attention(run.config),
+  print(mfu.text {parameters = run:parameters(), attention = run.recipe.attention(run.config),
     tokens_per_s = run.tokens_per_s, peak = peak, gpus = core.gpu_count()})
 end
 
@@ -237,6 +252,30 @@ local function conclude(hook, run, result)
   end
 end
 
+--- What is said at the end of the running mean: what differs from what was said of the model.
+local function conclude_mean(run, hook, result)
+  if not run.ema then return end
+  run.shown = run.ema:apply_to(run.model)
+  for _, row in ipairs(hook(run)) do
+    if row.value ~= result[row.key] then
+      result["ema_" .. row.key] = row.value
+      if row.text then print("running mean: " .. row.text) end
+    end
+  end
+  run.shown = nil
+end
+
+--- Writes what --export asks for, and the adapters into --out.
+local function export(run, values, from)
+  local adapters = trained.adapters(run.model)
+  if adapters and values.out ~= "" then check(save.save(values.out .. "/" .. files.ADAPTERS, adapters)) end
+  if values.export == "" then return end
+  if adapters then trained.merged(run.model) end
+  check(pretrained.save_pretrained(run.recipe, values.export, run.model, run.config,
+    {metadata = from ~= "" and pretrained.description(from, values.export) or nil}))
+  print("written: " .. values.export)
+end
+
 --- What a recipe without an `evaluate` says.
 local function plainly(run)
   local loss, batches, all = run:validation_loss()
@@ -247,7 +286,10 @@ end
 --- What is said of the validation records at the end.
 local function evaluate_last(run, values, watch, result)
   run.most_batches = watch_of.limit(values.eval_batches, run.config.steps)
-  if run.most_batches ~= 0 then conclude(run.recipe.evaluate or plainly, run, result) end
+  if run.most_batches ~= 0 then
+    conclude(run.recipe.evaluate or plainly, run, result)
+    conclude_mean(run, run.recipe.evaluate or plainly, result)
+  end
   if not watch.best then return end
   result.best_step, result.best_loss = watch.best.step, watch.best.loss
   print(("best at step %d: validation loss %.4f%s"):format(watch.best.step, watch.best.loss,
@@ -269,13 +311,12 @@ end
 function M.main(recipe, args)
   local values, config
   recipe, values, config = read_arguments(recipe, args)
-  check(check_options(values))
+  check(check_options(recipe, values))
   if core.process_index() == 0 then check(check_outputs(values)) end
   local before = core.clock()
   local run = prepare(recipe, values, config)
   if values.explain or values.checks then return tell(run, values) end
   local saver <close> = values.out ~= "" and check(saver_of.open(values)) or nil
-  begin_from(run, values.from)
   describe(run, values)
   local bar <close> = progress.new {steps = config.steps, every = values.log_every,
     unit = run.data.unit or "items"}
@@ -291,6 +332,7 @@ function M.main(recipe, args)
   local result = {}
   evaluate_last(run, values, watch, result)
   conclude(recipe.sample, run, result)
+  export(run, values, saver and saver.own.from or values.from)
   result.seconds, result.data_bytes = core.clock() - before, data.bytes_read()
   print(("%.0f seconds in all"):format(result.seconds))
   local out = values.out

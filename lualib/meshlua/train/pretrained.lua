@@ -256,6 +256,20 @@ function M.weights(recipe, model, config, path)
   return load.load(path, options)
 end
 
+--- What a file or folder says besides its weights, for one of the same kind that is to be written; nil: nothing.
+---@param path string
+---@param into string the path that is to be written
+---@return table?
+function M.description(path, into)
+  local is_gguf = path:find "%.gguf$" ~= nil
+  if is_gguf ~= (into:find "%.gguf$" ~= nil) then return nil end
+  if not is_gguf then return (read_json(folder.inside(path, "config.json"))) end
+  local catalog = core.catalog(path)
+  local metadata = catalog and rounded(catalog:metadata())
+  if catalog then catalog:close() end
+  return metadata
+end
+
 -- ---- into files -------------------------------------------------------------------------------------
 
 --- What a file says of a model of this config, and the tensors that it has beside the model's.
@@ -342,6 +356,26 @@ local function save_folder(recipe, path, model, cfg, options)
     ok, message = files.write(folder.inside(path, "config.json"), json.encode(description) .. "\n")
   end
   return together.agree(ok, message, "E_IO")
+end
+
+--- Why a model of the recipe cannot be written there, or nil.
+---@param recipe table
+---@param path string "": nothing is to be written
+---@param overwrite boolean
+---@return string?
+function M.export_fault(recipe, path, overwrite)
+  local kind = path:find "%.gguf$" and "gguf" or "hf"
+  if path == "" then return nil end
+  if not path:find "%.gguf$" and not path:find "/$" then
+    return ("--export=%s: expected a folder/ or a file.gguf"):format(path)
+  end
+  if not (recipe.formats and recipe.formats[kind]) then
+    return ("--export: the recipe %s says not how such a model is written: it lacks formats.%s"):format(
+      recipe.name, kind)
+  end
+  if not overwrite and core.path_kind((path:gsub("/+$", ""))) then
+    return ("--export=%s: it is there; take another, or --overwrite to replace it"):format(path)
+  end
 end
 
 --- Writes a model of the recipe as a folder of Hugging Face, or, where the path ends in .gguf, as a GGUF file.

@@ -33,6 +33,7 @@ local UNTIMED = 3 -- the first steps trace, plan, choose between algorithms
 ---@field model table
 ---@field optimizer Optimizer
 ---@field loss_scale LossScale? of float16
+---@field ema EMA? the running mean of the parameters
 ---@field tokens_per_s number? labels per second, from the fourth step on
 ---@field most_batches integer? of an evaluation; nil: all
 ---@field evaluating (fun(done: integer, all: integer))? told of each batch of an evaluation
@@ -182,8 +183,11 @@ end
 
 --- A run, ready for its first step. The seed decides the parameters, the order of the data and dropout.
 ---@param recipe table
----@param options {config: table, seed: integer, mesh: Mesh?, rules: table?, data: table, microbatches: integer?, guard: Guard?}
---- microbatches: into how many parts a step cuts its batch; default 1. guard: says which updates count; default all do
+---@param options {config: table, seed: integer, mesh: Mesh?, rules: table?, data: table, microbatches: integer?,
+--- guard: Guard?, prepare: (fun(run: Run))?, ema: number?}
+--- microbatches: into how many parts a step cuts its batch; default 1. guard: says which updates count; default all
+--- do. prepare: told of the run once it has its model, and no optimizer yet. ema: what a running mean of the parameters
+--- keeps of itself; default none
 ---@return Run
 function M.new(recipe, options)
   local config, seed, fault = options.config, options.seed, recipes.fault(recipe)
@@ -204,11 +208,13 @@ function M.new(recipe, options)
   end
   self.model = initialize.init(function(rngs) return recipe.build(config, rngs) end,
     {mesh = self.mesh, rules = self.rules, seed = seed})
+  if options.prepare then options.prepare(self) end
   self.optimizer = recipe.optimizer(self.model, config)
+  if (options.ema or 0) > 0 then self.ema = optim.EMA(self.model, {decay = options.ema}) end
   self.rngs = on_mesh(self.mesh, nn.Rngs(seed))
   if precision.of(config) == "float16" then self.loss_scale = on_mesh(self.mesh, optim.LossScale()) end
   if self.guard then self.guard.scaled = self.loss_scale ~= nil end
-  self.train_step = self:jit(function(model, optimizer, rngs, inputs, labels, scale, loss_limit, norm_limit)
+  self.train_step = self:jit(function(model, optimizer, rngs, inputs, labels, scale, ema, most_loss, most_norm)
     local function loss_of(m)
       local loss = recipe.loss(m, inputs, labels, rngs)
       return scale and scale:scaled(loss) or loss, loss
@@ -218,10 +224,11 @@ function M.new(recipe, options)
       return grad.value_and_grad(loss_of, {has_aux = true})(model)
     end, {inputs, labels})
     if scale then grads = scale:unscaled(grads) end
-    local apply = loss_limit
-      and guards.counts(loss, optim.global_norm(grads), loss_limit, norm_limit, scale ~= nil) or nil
+    local apply = most_loss
+      and guards.counts(loss, optim.global_norm(grads), most_loss, most_norm, scale ~= nil) or nil
     local done = optimizer:update(model, grads, {if_finite = scale ~= nil, apply = apply})
     if scale then scale:note(done.finite) end
+    if ema then ema:update(model, {apply = done.applied}) end
     return loss, done.grad_norm
   end)
   return self
@@ -231,11 +238,24 @@ end
 ---@param fn function
 function Run:jit(fn) return jit.jit(fn, {mesh = self.mesh, rules = self.rules}) end
 
+--- How many parameters the model has; then how many of them are trained.
+---@return integer all, integer trained
+function Run:parameters()
+  local all, own = 0, 0
+  for _, leaf in ipairs((tree.leaves(self.model))) do
+    local kind = core.is_box(leaf) and leaf.kind
+    if kind == "param" or kind == "frozen" then all = all + leaf.size end
+    if kind == "param" then own = own + leaf.size end
+  end
+  return all, own
+end
+
 --- All that a step reads and writes, by name: what must be saved to go on behind a step. The data's position is the
 --- step.
 ---@return table<string, table>
 function Run:state()
-  return {model = self.model, optimizer = self.optimizer, rngs = self.rngs, loss_scale = self.loss_scale}
+  return {model = self.model, optimizer = self.optimizer, rngs = self.rngs, loss_scale = self.loss_scale,
+    ema = self.ema and self.ema.params}
 end
 
 --- What stands behind a step: the guard's word, the watch, what the sinks take, the report. "stop" ends the run; nil,
@@ -243,7 +263,7 @@ end
 local function behind_step(self, row, report)
   local word = self.guard and self.guard:look(row) or "go"
   if word == "rollback" then return word end
-  local away = word == "go" and self.watch and self.watch(row) or 0
+  local away = word ~= "stop" and self.watch and self.watch(row) or 0
   for _, sink in ipairs(self.sinks) do
     local ok, message = sink:add(row)
     if not ok then return nil, ("step %d: %s"):format(row.step, message) end
@@ -265,8 +285,8 @@ end
 
 --- The arguments of a step behind those that stay: a batch, the scale, and what the guard expects.
 local function arguments_of(self, batch)
-  if not self.guard then return batch.inputs, batch.labels, self.loss_scale end
-  return batch.inputs, batch.labels, self.loss_scale, self.guard:limits()
+  if not self.guard then return batch.inputs, batch.labels, self.loss_scale, self.ema end
+  return batch.inputs, batch.labels, self.loss_scale, self.ema, self.guard:limits()
 end
 
 --- Trains up to step config.steps, calling report(row) after each with {step, loss, grad_norm, lr, ms,

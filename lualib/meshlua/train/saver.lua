@@ -7,6 +7,7 @@ local lib = require "meshlua.lib"
 local manager_of = require "meshlua.checkpoint.manager"
 local manifest = require "meshlua.checkpoint.manifest"
 local pretrained = require "meshlua.train.pretrained"
+local trained = require "meshlua.train.trained"
 
 local M = {}
 
@@ -31,7 +32,8 @@ end
 ---@return table
 function M.description(run, values)
   return {recipe = run.recipe.name, seed = values.seed, config = lib.copy(run.config),
-    data = fingerprints(run.data), guard = run.guard and run.guard:state(),
+    data = fingerprints(run.data), guard = run.guard and run.guard:state(), trained = trained.given(values),
+    from = values.from ~= "" and values.from or nil,
     layout = {mesh = values.mesh, rules = values.rules, microbatches = values.microbatches,
       processes = core.process_count()}}
 end
@@ -53,7 +55,7 @@ end
 --- nil, message, code where a checkpoint is of another run.
 local function check_same(folder, saved, own)
   local list = {}
-  for _, key in ipairs {"recipe", "seed", "config", "data"} do
+  for _, key in ipairs {"recipe", "seed", "config", "data", "trained"} do
     differences({[key] = saved[key]}, {[key] = own[key]}, "", list)
   end
   if saved.guard then
@@ -133,6 +135,7 @@ function Saver:resume(run, watch)
   self.step = found.step
   if watch then watch:resume(found.state.watch) end
   if found.state.guard then run.guard:load(found.state.guard) end
+  self.own.from = found.state.from
   return found.step
 end
 
