@@ -69,11 +69,12 @@ function M.read(recipe, args, rows)
   return values, config
 end
 
--- What an option is nothing without: {option, what it needs, in words, value or nil for any but the default}.
+-- What an option is nothing without: {option, value or nil for any but the default, what it needs, in words}.
 local NEEDS = {
-  {"save_every", "out", "a folder: --out=..."}, {"resume", "out", "a folder: --out=..."},
-  {"patience", "eval_every", "evaluations: --eval-every=..."},
-  {"on_nan", "out", "a folder: --out=...", "rollback"}, {"on_spike", "out", "a folder: --out=...", "rollback"},
+  {"save_every", nil, "out", "a folder: --out=..."}, {"resume", nil, "out", "a folder: --out=..."},
+  {"on_nan", "rollback", "out", "a folder: --out=..."},
+  {"on_spike", "rollback", "out", "a folder: --out=..."},
+  {"patience", nil, "eval_every", "evaluations: --eval-every=..."},
 }
 
 -- Options that contradict each other: {option, value or nil for any but the default, another, its value or nil, why}.
@@ -97,8 +98,8 @@ function M.contradiction(values, flags)
   end
   local function written(name) return "--" .. name:gsub("_", "-") end
   for _, row in ipairs(NEEDS) do
-    if is_given(row[1], row[4]) and not is_given(row[2]) then
-      return ("%s%s needs %s"):format(written(row[1]), row[4] and "=" .. row[4] or "", row[3])
+    if is_given(row[1], row[2]) and not is_given(row[3]) then
+      return ("%s%s needs %s"):format(written(row[1]), row[2] and "=" .. row[2] or "", row[4])
     end
   end
   for _, row in ipairs(AGAINST) do

@@ -214,7 +214,7 @@ function M.new(recipe, options)
   self.rngs = on_mesh(self.mesh, nn.Rngs(seed))
   if precision.of(config) == "float16" then self.loss_scale = on_mesh(self.mesh, optim.LossScale()) end
   if self.guard then self.guard.scaled = self.loss_scale ~= nil end
-  self.train_step = self:jit(function(model, optimizer, rngs, inputs, labels, scale, ema, most_loss, most_norm)
+  self.train_step = self:jit(function(model, optimizer, rngs, inputs, labels, scale, ema, max_loss, max_norm)
     local function loss_of(m)
       local loss = recipe.loss(m, inputs, labels, rngs)
       return scale and scale:scaled(loss) or loss, loss
@@ -224,8 +224,8 @@ function M.new(recipe, options)
       return grad.value_and_grad(loss_of, {has_aux = true})(model)
     end, {inputs, labels})
     if scale then grads = scale:unscaled(grads) end
-    local apply = most_loss
-      and guards.counts(loss, optim.global_norm(grads), most_loss, most_norm, scale ~= nil) or nil
+    local apply = max_loss
+      and guards.counts(loss, optim.global_norm(grads), max_loss, max_norm, scale ~= nil) or nil
     local done = optimizer:update(model, grads, {if_finite = scale ~= nil, apply = apply})
     if scale then scale:note(done.finite) end
     if ema then ema:update(model, {apply = done.applied}) end
