@@ -127,7 +127,8 @@ function M.differences_text(found)
     for i, row in ipairs(found.fields) do
       local function text(x) return lib.format("%.9g", x) end
       rows[i + 1] = {row.name, tostring(row.step), text(row.a), text(row.b), text(row.last_a),
-        text(row.last_b), report.value_text("", row.largest), row.largest_at and tostring(row.largest_at) or "-"}
+        text(row.last_b), report.value_text("", row.largest),
+        row.largest_at and tostring(row.largest_at) or "-"}
     end
     table.move(lib.aligned(rows, {[2] = true, [3] = true, [4] = true, [5] = true, [6] = true, [7] = true,
       [8] = true}), 1, #rows, #lines + 1, lines)

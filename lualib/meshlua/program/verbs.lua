@@ -27,7 +27,10 @@ local OF_TRAIN = {
   {"data", "", "in place of the recipe's own", value = "FILE", path = true},
   {"out", "", "a folder for config.json, metrics.jsonl, result.json, sample.txt, checkpoints",
     value = "FOLDER", path = true},
-  {"metrics", "", "a file with a JSON object for each step", value = "FILE", path = true},
+  {"metrics", "", "a file with a JSON object for each step, or the numbers as columns (.csv); with a bar in "
+    .. "front a command that reads the objects", value = "FILE", path = true},
+  {"tensorboard", "", "TensorBoard's files in this folder; alone: in --out/tensorboard", value = "FOLDER",
+    path = true, alone = "true"},
   {"overwrite", false, "--out and --metrics may replace what an earlier run left there"},
   {"explain", false, "what a step sends, holds and computes, its findings first; nothing is trained"},
   {"checks", false, "what only data shows, looked for in the first batch; nothing is trained"},
@@ -99,16 +102,17 @@ M.verbs = {
     .. "fake:h200:8): of a recipe, or of a config.json as of Hugging Face; without --mesh the layouts, best "
     .. "first",
     starts = "devices", passes = true, flags = OF_PLAN},
-  {"inspect", "PATH...", "what a file, folder or checkpoint of tensors holds: names, dtypes, shapes, bytes, the "
-    .. "layouts it was saved with; what a training run has left in its folder: how far it is, its curves, "
-    .. "evaluations, notes; of several runs how they differ", flags = {
+  {"inspect", "PATH...",
+    "what a file, folder or checkpoint of tensors holds: names, dtypes, shapes, bytes, the layouts it was "
+    .. "saved with; what a training run has left in its folder: how far it is, its curves, evaluations, "
+    .. "notes; of several runs how they differ", flags = {
       {"follow", false, "of a run: also what it writes from now on, until it ends"},
       {"html", "", "of runs: a page with their curves", value = "FILE", path = true},
       AS_JSON,
     }},
   {"diff", "A B", "in which numbers two of them differ: per tensor the largest difference, absolute and "
-    .. "relative, and the first element; of two runs the options, and per field the first step; exit code 1 where "
-    .. "they do", flags = {AS_JSON}},
+    .. "relative, and the first element; of two runs the options, and per field the first step; exit code 1 "
+    .. "where they do", flags = {AS_JSON}},
   {"check", "PATH", "are they whole: structure, and every byte of a checkpoint by its hash; exit code 1, and "
     .. "what is broken, where not", flags = {AS_JSON}},
   {"convert", "A B", "A's tensors as B, whose name says the format: .safetensors, .npy, .npz, .gguf, or "

@@ -24,7 +24,9 @@ local function run_folder(config, rows, more)
   assert(core.make_folder(name))
   if config then write(name .. "/config.json", dkjson.encode(config)) end
   local lines = {}
-  for i, row in ipairs(rows or {}) do lines[i] = type(row) == "string" and row or dkjson.encode(row) .. "\n" end
+  for i, row in ipairs(rows or {}) do
+    lines[i] = type(row) == "string" and row or dkjson.encode(row) .. "\n"
+  end
   if rows then write(name .. "/metrics.jsonl", table.concat(lines)) end
   for file, text in pairs(more or {}) do write(name .. "/" .. file, text) end
   return name
@@ -40,8 +42,8 @@ end
 local function rows_of(n, change)
   local rows = {}
   for step = 1, n do
-    rows[step] = {step = step, loss = 4 / step + (change and change(step) or 0), lr = 0.5 ^ (step / 10), ms = 3.5,
-      validation_loss = step % 10 == 0 and 5 / step or nil}
+    rows[step] = {step = step, loss = 4 / step + (change and change(step) or 0), lr = 0.5 ^ (step / 10),
+      ms = 3.5, validation_loss = step % 10 == 0 and 5 / step or nil}
   end
   return rows
 end
@@ -65,8 +67,8 @@ describe("inspect of a run", function()
     table.insert(rows, 21, {step = 21, event = "skip", loss = 9.5, lr = 0.25})
     local path = run_folder(config_of(), rows)
     local out = ends(0, "inspect", path .. "/")
-    has(out, path .. ": recipe gpt, mesh none, rules tp, seed 3\nstep 42 of 100, stopped\n", "\nevaluations:\n",
-      "\n    10              0.5\n", "\n  least validation_loss 0.125 at step 40\n",
+    has(out, path .. ": recipe gpt, mesh none, rules tp, seed 3\nstep 42 of 100, stopped\n",
+      "\nevaluations:\n", "\n    10              0.5\n", "\n  least validation_loss 0.125 at step 40\n",
       "\nnotes:\n  step 21: skip\n  step 43: rollback why=the loss is nan\n")
     assert.truthy(out:find "\nloss +0%.095238 +0%.095238 +42 +%S+\n", out)
     local o = dkjson.decode((ends(0, "inspect", path, "--json")))
@@ -93,8 +95,9 @@ describe("inspect of a run", function()
     has(ends(0, "inspect", path), "no step yet of 100")
     has(ends(0, "inspect", run_folder(config_of())), "no step yet of 100")
     local rows = rows_of(3)
-    for _, bad in ipairs {"", "x\n", "[1]\n", "5\n", '{"loss":1}\n', '{"step":-1}\n', '{"step":1.5,"loss":1}\n',
-      '{"step":"1"}\n', ("{"):rep(5000) .. "\n", '{"step":9,"text":"' .. ("a"):rep(70000) .. '"}\n', "\0\xff\n",
+    for _, bad in ipairs {"", "x\n", "[1]\n", "5\n", '{"loss":1}\n', '{"step":-1}\n',
+      '{"step":1.5,"loss":1}\n', '{"step":"1"}\n', ("{"):rep(5000) .. "\n",
+      '{"step":9,"text":"' .. ("a"):rep(70000) .. '"}\n', "\0\xff\n",
       '{"step":4,"loss":null,"grad_norm":null}\n', '{"step":5,"lo'} do
       rows[#rows + 1] = bad
     end
@@ -136,17 +139,20 @@ wait $follow; code=$?
 kill $watch 2>/dev/null
 cat $run/out; exit $code]]):format(path))
     assert.equal(0, code, err)
-    has(out, "step 3 of 100, running\n", "\nstep 4 of 100, running  loss 0.5\nstep 5 of 100, running  loss 0.25\n",
-      "\nstep 5 of 100, stopped\n")
+    has(out, "step 3 of 100, running\n", "\nstep 4 of 100, running  loss 0.5\n",
+      "\nstep 5 of 100, running  loss 0.25\n", "\nstep 5 of 100, stopped\n")
   end)
 
   it("several of them: how they differ", function()
-    local a, b = run_folder(config_of(), rows_of(20)), run_folder(config_of {lr = 0.001, heads = 4}, rows_of(10))
+    local a = run_folder(config_of(), rows_of(20))
+    local b = run_folder(config_of {lr = 0.001, heads = 4}, rows_of(10))
     local out = ends(0, "inspect", a, b)
     has(out, "step 20 of 100, stopped", "step 10 of 100, stopped")
     assert.truthy(out:find "\nheads +%- +4\nlr +0%.003 +0%.001\n$", out)
     local lines = {}
-    for line in ends(0, "inspect", a, b, "--json"):gmatch "[^\n]+" do lines[#lines + 1] = dkjson.decode(line) end
+    for line in ends(0, "inspect", a, b, "--json"):gmatch "[^\n]+" do
+      lines[#lines + 1] = dkjson.decode(line)
+    end
     assert.same({20, 10}, {lines[1].step, lines[2].step})
   end)
 end)
@@ -154,7 +160,8 @@ end)
 describe("diff of two runs", function()
   it("says options, the first step and the largest difference of each field; not of times", function()
     local function change(step) return step == 7 and 0.5 or step > 7 and 0.25 or 0 end
-    local a, b = run_folder(config_of(), rows_of(20)), run_folder(config_of {lr = 0.001}, rows_of(12, change))
+    local a = run_folder(config_of(), rows_of(20))
+    local b = run_folder(config_of {lr = 0.001}, rows_of(12, change))
     local out = ends(1, "diff", a, b)
     assert.truthy(out:find "\nlr +0%.003 +0%.001\n", out)
     assert.truthy(out:find "\nloss +7 +0%.571428571 +1%.07142857 +0%.2 +0%.583333333 +0%.5 +7\n", out)
@@ -162,7 +169,8 @@ describe("diff of two runs", function()
     local o = dkjson.decode((ends(1, "diff", a, b, "--json")))
     assert.same({"lr", "loss", 7, 20, 12}, {o.options[1].name, o.fields[1].name, o.fields[1].step, o.steps_a,
       o.steps_b})
-    assert.equal("the options are the same; 3 fields equal in all steps that both have\n", ends(0, "diff", a, a))
+    assert.equal("the options are the same; 3 fields equal in all steps that both have\n",
+      ends(0, "diff", a, a))
     local c = run_folder(config_of(), rows_of(20))
     write(c .. "/metrics.jsonl", '{"step":21,"loss":null,"perplexity":2}\nx\n', "ab")
     out = ends(1, "diff", a, c)
@@ -177,9 +185,9 @@ local BROWSERS = {"chromium", "chromium-browser", "google-chrome"}
 local function browsed(path)
   for _, name in ipairs(BROWSERS) do
     if helper.shell("command -v " .. name) ~= "" then
-      return helper.shell(("home=$(mktemp -d); HOME=$home timeout 100 %s --headless --no-sandbox --disable-gpu "
-        .. "--disable-dev-shm-usage --dump-dom --enable-logging=stderr --v=0 --user-data-dir=$home 'file://%s'; "
-        .. "rm -rf $home"):format(name, path))
+      return helper.shell(("home=$(mktemp -d); HOME=$home timeout 100 %s --headless --no-sandbox "
+        .. "--disable-gpu --disable-dev-shm-usage --dump-dom --enable-logging=stderr --v=0 "
+        .. "--user-data-dir=$home 'file://%s'; rm -rf $home"):format(name, path))
     end
   end
 end
@@ -194,14 +202,15 @@ describe("the page of runs", function()
     ends(0, "inspect", a, b, "--html=" .. path)
     local handle <close> = assert(io.open(path))
     local text = handle:read "a"
-    for _, word in ipairs {"<script", "<link", "<img", "<iframe", "src=", "href=", "@import", "url(", "http", "nan,",
-      "inf"} do
+    for _, word in ipairs {"<script", "<link", "<img", "<iframe", "src=", "href=", "@import", "url(", "http",
+      "nan,", "inf"} do
       assert.is_nil(text:find(word, 1, true), word)
     end
     local dom, err = browsed(path)
     if not dom then helper.pending("no browser here: " .. table.concat(BROWSERS, ", ")) end
     assert.is_nil(err:find("CONSOLE", 1, true), err)
-    for _, id in ipairs {"runs", "options", "curve-loss", "curve-lr", "curve-ms", "curve-validation_loss", "notes"} do
+    for _, id in ipairs {"runs", "options", "curve-loss", "curve-lr", "curve-ms", "curve-validation_loss",
+      "notes"} do
       has(dom, 'id="' .. id .. '"')
     end
     has(dom, "&lt;b&gt;&amp;\"skip", "1 line cannot be read", '<td>lr</td><td>0.003</td><td>0.001</td>')
