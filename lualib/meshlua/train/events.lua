@@ -92,8 +92,9 @@ function M.scalars(row, time)
   return record(event(time, row.step, bytes_field(5, table.concat(values))))
 end
 
---- The record of a text.
+--- The record of a text. Bytes that are not UTF-8 are taken for Latin-1.
 function M.text(tag, text, step, time)
+  if not utf8.len(text) then text = text:gsub("[\x80-\xff]", function(c) return utf8.char(c:byte()) end) end
   return record(event(time, step, bytes_field(5, text_value(tag, text))))
 end
 
@@ -117,6 +118,11 @@ function Events:note(tag, value, step)
   if type(value) == "number" then return self:add {step = step, [tag] = value} end
   return self.file:put(M.text(tag, value, step, self.clock()))
 end
+
+--- Goes back: later steps are not to be shown.
+---@param step integer
+---@return true?, string? message
+function Events:rewind(step) return self.file:put(M.restart(step + 1, self.clock())) end
 
 function Events:close() self.file:close() end
 

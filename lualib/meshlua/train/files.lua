@@ -111,13 +111,16 @@ function Appended:close()
   if io.type(self.file) == "file" then self.file:close() end
 end
 
---- Cuts a file of lines behind its n-th whole one; returns the bytes that stay.
-local function cut_lines(path, n)
-  local size, count, file = 0, 0, open_regular(path)
+--- Cuts a file of rows behind the last whole line of a step up to this one: what was done after it is done again.
+--- Returns the bytes that stay.
+local function cut_lines(path, step)
+  local size, at, file = 0, 0, open_regular(path)
   if not file then return 0 end
   for line in file:lines "L" do
-    if count == n or line:sub(-1) ~= "\n" then break end
-    size, count = size + #line, count + 1
+    if line:sub(-1) ~= "\n" then break end
+    at = at + #line
+    local own = line:match '"step":(%d+)' or line:match "^(%d+),"
+    if not own and size + #line == at or own and tonumber(own) <= step then size = at end
   end
   file:close()
   core.truncate(path, size)
@@ -126,7 +129,6 @@ end
 
 ---@class Lines
 ---@field file Appended
----@field header integer lines before the first row
 ---@field order string[]
 ---@field text fun(row: table, order: string[]): string
 local Lines = {}
@@ -161,27 +163,25 @@ end
 --- alone, behind a line with their names.
 ---@param path string
 ---@param order string[]
----@param keep integer? so many lines that are there stay, and it goes on behind them; default 0
+---@param done integer? rows that are there stay up to this step, and it goes on behind them; default: none
 ---@return Lines?, string? message
-function M.lines(path, order, keep)
+function M.lines(path, order, done)
   local csv = path:find "%.csv$" ~= nil
-  local header = csv and 1 or 0
-  local file, message = M.append(path, keep and cut_lines(path, keep + header) or nil)
+  local file, message = M.append(path, done and cut_lines(path, done) or nil)
   if not file then return nil, message end
-  local self = setmetatable({file = file, header = header, order = order,
-    text = csv and csv_line or M.json_line}, Lines_meta)
+  local self = setmetatable({file = file, order = order, text = csv and csv_line or M.json_line}, Lines_meta)
   if not csv or file.size > 0 then return self end
   local ok, why = file:put(table.concat(order, ",") .. "\n")
   return ok and self, why
 end
 
---- Goes back behind the line of a step.
+--- Goes back: rows of later steps are no more.
 ---@param step integer
 ---@return true?, string? message
 function Lines:rewind(step)
   self.file:close()
   local path = self.file.path
-  local file, message = M.append(path, cut_lines(path, step + self.header))
+  local file, message = M.append(path, cut_lines(path, step))
   if not file then return nil, message end
   self.file = file
   return true

@@ -15,6 +15,7 @@ local recipes = require "meshlua.train.recipe"
 local runs = require "meshlua.train.run"
 local save = require "meshlua.checkpoint.save"
 local saver_of = require "meshlua.train.saver"
+local sinks = require "meshlua.train.sinks"
 local trained = require "meshlua.train.trained"
 local verbs = require "meshlua.program.verbs"
 local watch_of = require "meshlua.train.watch"
@@ -22,8 +23,6 @@ local watch_of = require "meshlua.train.watch"
 local M = {}
 
 local EXIT_USAGE, EXIT_ENVIRONMENT, EXIT_NOT_FINITE = 2, 3, 4
-local METRICS = {"step", "loss", "grad_norm", "lr", "ms", "tokens_per_s", "validation_loss", "bits_per_byte",
-  "ema_validation_loss"}
 local SAMPLE = {"step", "sample", "known_words"}
 
 --- Ends the program.
@@ -145,6 +144,8 @@ end
 
 --- What an earlier run has left is replaced only where that was asked for.
 local function check_outputs(values)
+  local fault = sinks.fault(values)
+  if fault then return nil, fault, "E_VALUE" end
   if values.overwrite or values.resume ~= "" then return true end
   local held = values.out ~= "" and files.run_in(values.out)
   if held then
@@ -162,7 +163,7 @@ end
 --- Opens what the run writes; from here on an earlier one is gone, but for what --resume goes on from: `done`
 --- steps of it. Adds to the run's sinks.
 local function open_outputs(run, values, watch, done)
-  local out, path = values.out, values.metrics
+  local out = values.out
   -- The files of a run are process 0's: what the others know it knows, too.
   if core.process_index() ~= 0 then return end
   if out ~= "" then
@@ -170,18 +171,15 @@ local function open_outputs(run, values, watch, done)
     if values.overwrite then check(files.remove_run(out)) end
     check(files.write(out .. "/config.json", json.encode {recipe = run.recipe.name, mesh = values.mesh,
       rules = values.rules, seed = values.seed, data = values.data, config = run.config} .. "\n"))
-    if path == "" then path = out .. "/metrics.jsonl" end
     if run.guard then
       run.guard.path = out .. "/guard.jsonl"
       check(run.guard:write())
     end
   end
-  local function add(...) run.sinks[#run.sinks + 1] = check(...) end
-  local keep = values.resume ~= "" and done or nil
-  if path ~= "" then add(files.lines(path, METRICS, keep)) end
+  local goes_on = values.resume ~= "" and done or nil
+  run.sinks = check(sinks.open(run, values, goes_on))
   if out ~= "" and watch.sample_every > 0 then
-    watch.samples = check(files.lines(out .. "/" .. files.SAMPLES, SAMPLE,
-      keep and keep // watch.sample_every))
+    watch.samples = check(files.lines(out .. "/" .. files.SAMPLES, SAMPLE, goes_on))
   end
 end
 
@@ -249,6 +247,7 @@ local function conclude(hook, run, result)
   for _, row in ipairs(hook(run)) do
     result[row.key] = row.value
     if row.text then print(row.text) end
+    check(sinks.note(run.sinks, row.key, row.value, run.config.steps))
   end
 end
 

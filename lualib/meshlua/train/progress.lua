@@ -2,12 +2,15 @@
 -- plain lines at intervals, there and elsewhere.
 local core = require "meshlua.core"
 local profile = require "meshlua.profile"
+local sparkline = require "meshlua.sparkline"
 local has_program, program = pcall(require, "meshlua.program") -- a stock lua lacks it
 
 local M = {}
 
 local REDRAW_SECONDS = 0.1
 local SMOOTHING = 0.05 -- weight of the latest step in the time that the rest is estimated from
+local CURVE, LEAST_CURVE = 40, 8 -- columns of the loss's curve, at most and at least
+local WAIT = 0.05 -- the share of a step's time from which waiting for data is worth a word
 
 ---@class Progress
 ---@field steps integer
@@ -29,8 +32,8 @@ local function bytes(n)
   return ("%.1f GB"):format(n / 1e9)
 end
 
---- The parts of a line: what it is and its text.
-function Progress:fields(row)
+--- The parts of a line: what it is and its text. is_drawn: on a terminal, which has no fixed columns.
+function Progress:fields(row, is_drawn)
   local total = tostring(self.steps)
   local list = {
     {"step", ("%" .. #total .. "d/%s"):format(row.step, total)},
@@ -42,14 +45,23 @@ function Progress:fields(row)
     {"peak", bytes(core.memory().peak)},
     {"eta", clock((self.steps - row.step) * self.seconds)},
   }
-  if row.busy then
-    list[#list + 1] = {"threads busy", profile.shares_text(row.busy.threads)}
-    list[#list + 1] = {"for each device", profile.shares_text(row.busy.devices)}
+  if is_drawn and self.waited > WAIT then list[#list + 1] = {"data", ("%.0f%%"):format(100 * self.waited)} end
+  if row.shares then
+    list[#list + 1] = {"threads busy", profile.shares_text(row.shares.threads)}
+    list[#list + 1] = {"for each device", profile.shares_text(row.shares.devices)}
   end
   return list
 end
 
---- The line, as many of its parts as fit into `width` columns; labels dim where there is colour.
+--- The loss so far, in what a terminal's line has left.
+function Progress:curve_text(words, width)
+  for _, word in ipairs(words) do width = width - #word:gsub("\27%[%d*m", "") end
+  local room = math.min(width - 2, CURVE)
+  if room < LEAST_CURVE or #self.curve.values < 2 then return "" end
+  return "  " .. sparkline.text(self.curve.values, room)
+end
+
+--- The line's words, as many of its parts as fit into `width` columns; labels dim where there is colour.
 local function line(fields, width, colour)
   local words, used = {}, 0
   for _, field in ipairs(fields) do
@@ -61,14 +73,16 @@ local function line(fields, width, colour)
     if label ~= "" then label = (colour and "\27[2m" .. label .. "\27[0m" or label) .. " " end
     words[#words + 1] = gap .. label .. value
   end
-  return table.concat(words)
+  return words
 end
 
 --- Takes in a finished step.
 ---@param row {step: integer, loss: number, grad_norm: number, lr: number, ms: number, tokens_per_s: number,
---- gpu_ms: number?, busy: table?}
+--- gpu_ms: number?, wait_ms: number?, shares: table?}
 function Progress:update(row)
   local seconds = row.ms / 1e3
+  self.curve:add(row.loss)
+  if row.wait_ms then self.waited = self.waited + SMOOTHING * (row.wait_ms / row.ms - self.waited) end
   -- The first step is traced and planned: it says nothing of the others.
   self.seconds = (not self.seconds or row.step <= 2) and seconds
     or self.seconds + SMOOTHING * (seconds - self.seconds)
@@ -77,10 +91,11 @@ function Progress:update(row)
   local plain = row.step % self.every == 0 or row.step == 1 or row.step == self.steps
   if plain then
     self:clear()
-    io.write(line(self:fields(row), nil, colour), "\n")
+    io.write(table.concat(line(self:fields(row), nil, colour)), "\n")
   elseif width and core.clock() - self.drawn >= REDRAW_SECONDS then
     -- One column stays free: some terminals wrap when the last is written.
-    io.write("\r", line(self:fields(row), width - 1, colour), "\27[K")
+    local words = line(self:fields(row, true), width - 1, colour)
+    io.write("\r", table.concat(words), self:curve_text(words, width - 1), "\27[K")
     self.drawn, self.is_drawn = core.clock(), true
   else
     return
@@ -134,7 +149,7 @@ end
 ---@return Progress
 function M.new(options)
   return setmetatable({steps = options.steps, every = options.every, unit = options.unit, drawn = -1e9,
-    is_drawn = false}, Progress_meta)
+    is_drawn = false, curve = sparkline.curve(2 * CURVE), waited = 0.0}, Progress_meta)
 end
 
 return M

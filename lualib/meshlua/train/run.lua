@@ -9,6 +9,7 @@ local guards = require "meshlua.train.guard"
 local jit = require "meshlua.transform.jit"
 local lib = require "meshlua.lib"
 local mesh_of = require "meshlua.sharding.mesh"
+local meter_of = require "meshlua.train.meter"
 local microbatch = require "meshlua.transform.microbatch"
 local nn = require "meshlua.nn"
 local optim = require "meshlua.optim"
@@ -290,11 +291,12 @@ local function arguments_of(self, batch)
 end
 
 --- Trains up to step config.steps, calling report(row) after each with {step, loss, grad_norm, lr, ms,
---- tokens_per_s}, gpu_ms of a step's launches where there is a GPU, and busy (see profile.meter) while a profile is
---- recorded: the next step overwrites the row. Before that the guard, the watch and the sinks get it, where there are
---- such; report is told the guard's word, too, but for "rollback": then the steps since the checkpoint are no more, and
---- others take their place, of further batches. Stops where report returns false or the guard says "stop"; raises E_STOP
---- behind a step where a signal has asked for it. The first step's ms hold the tracing and planning.
+--- tokens_per_s}, gpu_ms of a step's launches where there is a GPU, what meter.lua adds, and shares (see profile.meter)
+--- while a profile is recorded: the next step overwrites the row. Before that the guard, the watch and the sinks get it,
+--- where there are such; report is told the guard's word, too, but for "rollback": then the steps since the checkpoint
+--- are no more, and others take their place, of further batches. Stops where report returns false or the guard says
+--- "stop"; raises E_STOP behind a step where a signal has asked for it. The first step's ms hold the tracing and
+--- planning.
 ---@param report fun(row: table, word: string): any
 ---@param done integer? the steps that are behind it; default 0
 ---@return true? done, string? message nil: a sink failed, or there is nothing to go back to
@@ -304,13 +306,15 @@ function Run:train(report, done)
   local batches = self.data.train:shuffled {batch = config.batch, seed = self.seed,
     shardings = self.shardings}
   local step = self.train_step:bind(self.model:train(), self.optimizer, self.rngs)
-  local row, busy, before = {}, profile.meter(), core.clock()
+  local row, shares, meter, before = {}, profile.meter(), meter_of.new(self), core.clock()
   local timed, from
   core.check_stop(done == 0 and " before the first step" or " after step " .. done)
   local s = done
   while s < config.steps do
     s = s + 1
+    local asked = core.clock()
     local batch = batches(s + (self.guard and self.guard.shift or 0))
+    local there = core.clock()
     local labels = batch.labels.size
     local from_stamp = core.stamp()
     local loss, norm = step(arguments_of(self, batch))
@@ -322,7 +326,8 @@ function Run:train(report, done)
     batch.labels:release()
     local now = core.clock()
     row.lr, row.ms, row.tokens_per_s = rate(s - 1), (now - before) * 1e3, labels / (now - before)
-    row.busy = busy()
+    row.shares = shares()
+    meter:note(row, there - asked, now - there)
     if s == done + UNTIMED then timed, from = 0, now end
     if s > done + UNTIMED then
       timed = timed + labels

@@ -10,7 +10,7 @@ local M = {}
 
 --- The columns of a row that come first.
 M.COLUMNS = {"step", "loss", "grad_norm", "lr", "ms", "tokens_per_s", "gpu_ms", "wait_ms", "busy",
-  "memory_peak", "process_peak", "mfu"}
+  "memory_peak", "process_peak", "mfu", "validation_loss", "bits_per_byte", "ema_validation_loss"}
 
 --- The command of --metrics='|command'; nil: it is a file, or nothing.
 ---@param values table the program's options
@@ -49,7 +49,10 @@ local function command_sink(inner, is_kept)
     io.stderr:write("train: warning: ", message, "; the run goes on, and metrics.jsonl has all\n")
     return true
   end
-  function sink.add(_, row) return failed or said(inner:add(row)) end
+  function sink.add(_, row)
+    if failed then return true end
+    return said(inner:add(row))
+  end
   function sink.close(_)
     if failed then return end
     local ok, message = inner:close()

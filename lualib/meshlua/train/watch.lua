@@ -3,6 +3,7 @@
 -- that never stopped.
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
+local sinks = require "meshlua.train.sinks"
 
 local M = {}
 
@@ -69,12 +70,13 @@ local function evaluate(self, row)
   self.say(text)
 end
 
---- What the recipe's sample gives, as far as it is told; the sink gets it, too.
+--- What the recipe's sample gives, as far as it is told; the sinks get it, too.
 local function sample(self, row)
   local line = {step = row.step}
   for _, part in ipairs(self.run.recipe.sample(self.run)) do
     line[part.key] = part.value
     self.say(("step %d: %s"):format(row.step, part.text))
+    sinks.note(self.run.sinks, part.key, part.value, row.step)
   end
   return not self.samples or self.samples:add(line)
 end
@@ -118,7 +120,7 @@ end
 function Watch:rewind(state, step)
   self:resume(state)
   if not self.samples then return true end
-  return self.samples:rewind(step // self.sample_every)
+  return self.samples:rewind(step)
 end
 
 --- Has a run watched.

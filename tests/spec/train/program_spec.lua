@@ -36,7 +36,7 @@ local function train(options, script)
     options or ""))
 end
 
---- The lines of a metrics file, each of which must be one whole JSON object with the six keys in order.
+--- The lines of a metrics file, each of which must be one whole JSON object with its keys in order.
 local function metrics(path)
   local rows, text = {}, read(path)
   assert.truthy(text == "" or text:sub(-1) == "\n", "the last line is cut")
@@ -44,7 +44,8 @@ local function metrics(path)
     local row = {}
     row.step, row.loss, row.grad_norm, row.lr, row.ms, row.tokens_per_s = line:match(
       '^{"step":(%d+),"loss":([%d.e+-]+),"grad_norm":([%d.e+-]+),"lr":([%d.e+-]+),"ms":([%d.e+-]+),'
-      .. '"tokens_per_s":([%d.e+-]+)}$')
+      .. '"tokens_per_s":([%d.e+-]+),"wait_ms":[%d.e+-]+,"busy":[01][%d.e-]*,"memory_peak":%d+,'
+      .. '"process_peak":%d+}$')
     if not row.step then row.step = line:match '^{"step":(%d+),"loss":null,.*}$' end
     assert.equal(#rows + 1, math.tointeger(tonumber(row.step)), line)
     for key, text_of in pairs(row) do row[key] = tonumber(text_of) end
@@ -94,6 +95,36 @@ describe("train.lua", function()
     local other = folder()
     train("--mesh=none --out=" .. other)
     assert.equal(4, #metrics(other .. "/metrics.jsonl"))
+  end)
+
+  it("sends rows to commands, which may die, and to TensorBoard's files", function()
+    local path, out = file "", folder()
+    local _, err, code = train(("--mesh=none --out=%s --tensorboard --metrics='|cat >%s'"):format(out, path))
+    assert.same({"", 0}, {err, code})
+    assert.equal(read(out .. "/metrics.jsonl"), read(path))
+    local list = core.list_folder(out .. "/tensorboard")
+    assert.equal(1, #list)
+    local written = read(out .. "/tensorboard/" .. list[1])
+    for _, word in ipairs {"brain.Event:2", "config.layers | 1", "grad_norm", "validation_loss", "sample"} do
+      assert.truthy(written:find(word, 1, true), word)
+    end
+    assert.falsy(written:find("seconds", 1, true))
+    refuses(2, "--tensorboard=" .. out .. "/tensorboard: the folder holds 1 file of an earlier run",
+      train(("--mesh=none --tensorboard=%s/tensorboard"):format(out)))
+    refuses(2, "--tensorboard needs a folder", train "--mesh=none --tensorboard")
+    assert.equal(0, select(3, train(("--mesh=none --overwrite --out=%s --tensorboard"):format(out))))
+    assert.equal(1, #core.list_folder(out .. "/tensorboard"))
+
+    local dying = "--metrics='|read line; sleep 0.1; exit 5'"
+    refuses(3, "--metrics='|read line; sleep 0.1; exit 5': it has ended with code 5 after ",
+      train("--mesh=none --steps=2000 " .. dying))
+    refuses(0, "exit 5': it has ended with code 5 after ",
+      train(("--mesh=none --overwrite --steps=2000 --out=%s %s"):format(out, dying)))
+    assert.equal(2000, #metrics(out .. "/metrics.jsonl"))
+    refuses(2, "expected a command behind the |", train "--mesh=none --metrics='| '")
+    refuses(4, "the loss is nan",
+      train(("--mesh=none --warmup=0 --lr=1e38 --metrics='|cat >%s'"):format(path)))
+    assert.equal(2, #metrics(path))
   end)
 
   it("gives the same on every mesh, and from the same seed; another from another", function()
@@ -341,7 +372,7 @@ return setmetatable({data = function() return %s end}, {__index = gpt})]]
     local path = disk .. "/metrics.jsonl"
     local lines = refuses(3, path .. ": No space left on device",
       on_disk("--steps=99 --metrics=" .. path, ":", "cat " .. path))
-    assert.truthy(#metrics(file(lines)) > 20, "whole lines, and none cut")
+    assert.truthy(#metrics(file(lines)) > 10, "whole lines, and none cut")
     local names = refuses(3, " are free; take another disk, or keep fewer",
       on_disk("--out=" .. disk, "head -c 4096 /dev/zero >" .. disk .. "/full", "ls " .. disk))
     assert.equal("checkpoints\nfull\n", names)
