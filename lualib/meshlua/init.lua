@@ -47,6 +47,7 @@ for module, names in pairs {
   ["insight.budget"] = {"expect", "forbid"},
   ["insight.checks"] = {"checks"},
   ["insight.explain"] = {"explain"},
+  ["insight.nonfinite"] = {"find_nonfinite"},
   ["insight.picture"] = {"visualize_sharding", "visualize_mesh"},
   ["insight.rules"] = {"explain_rules"},
   ["insight.sharding"] = {"why_sharding"},

@@ -477,7 +477,8 @@ add("what a jitted function tells", {
 add("a step as a program", {
   make = function()
     return {x = ml.device_put(ml.arange(32.0):reshape {8, 4}, NamedSharding(mesh, P("data"))),
-      step = ml.jit(function(x, s) return (x * s):sum(1) end),
+      step = ml.jit(function(x, s)
+        return (ml.scan(function(c, v) return c + v * s, v end, x:at(1) * 0, x)) end),
       other = ml.make_mesh({1, 1}, {"data", "model"}, {0})}
   end,
   run = function(s)
@@ -487,14 +488,13 @@ add("a step as a program", {
     for i, p in ipairs(program:params()) do inputs[i] = p.object end
     local told = {program:nodes(), program:plan():steps(), elsewhere:params(),
       ml.why_sharding(s.step, s.x, 2), program:why({program:results()[1]}),
-      core.run_traced(function()
-        local y = s.x * 2
-        assert(#core.why_traced(y) > 0)
-        return y
-      end),
+      core.run_traced(function() return assert(core.why_traced(s.x * 2)) and s.x + 1 end),
       core.laid_as({NamedSharding(mesh, P())}, function() return s.step:program(s.x, 2):plan():steps() end)}
     elsewhere:close()
-    return program:run(program:results(), inputs)[1], told
+    local sum, i = program:results()[1], 0
+    repeat i = i + 1 until told[1][i].bodies
+    program:body(i, 1)
+    return program:run({sum, program:flag(sum)}, inputs)[1], told
   end,
   check = function(_, y) same({224.0, 240.0, 256.0, 272.0}, y) end,
 })

@@ -3,7 +3,7 @@
 #include "lua/jit/jit.h"
 #include "ir/mode.h"
 #include "lua/jit/plan_info.h"
-#include "op/manual.h"
+#include "lua/jit/program.h"
 #include "op/op.h"
 #include "pass/layout/origin.h"
 
@@ -127,9 +127,27 @@ static bool is_manual(const Type *t) {
     return t->local || (t->layout && t->layout->manual);
 }
 
+/* bodies (numbers of its regions); of a loop over one trips (-1: it ends by what it computes),
+ * reverse, inside (the values in the region that its results are, or are stacks of). */
+static void set_body(lua_State *L, const Graph *g, const Node *n) {
+    ControlInfo c = {0};
+    if (!n->nbody) return;
+    graph_opdef(g, n)->control(n->attr, &c);
+    value_push_ints(L, n->body, n->nbody);
+    lua_setfield(L, -2, "bodies");
+    if (c.branch) return;
+    const Region *r = &g->region.at[n->body[0]];
+    value_push_ints(L, r->result.at, r->result.n);
+    lua_setfield(L, -2, "inside");
+    value_set_integer(L, "trips", c.trips);
+    lua_pushboolean(L, c.reverse);
+    lua_setfield(L, -2, "reverse");
+}
+
 /* program:nodes(): in order, {op, where, scope, inputs (values), outputs, types (texts), dtypes,
  * inner (it stands in a region of another op, or inside shard_map), region (of another op),
- * product, operands (their names), role}. */
+ * product, operands (their names), role, of (the number of its region, 0: none)}; and of nodes with
+ * regions see set_body. */
 static int program_nodes(lua_State *L) {
     Host *h = state_of(L);
     const Graph *g = program_at(L)->graph;
@@ -164,6 +182,8 @@ static int program_nodes(lua_State *L) {
         lua_setfield(L, -2, "product");
         lua_pushboolean(L, n->region != 0);
         lua_setfield(L, -2, "region");
+        value_set_integer(L, "of", n->region);
+        set_body(L, g, n);
         value_set_string(L, "operands", graph_opdef(g, n)->operands);
         value_set_string(L, "role", role_name(n->role));
         lua_rawseti(L, -2, id);
@@ -228,30 +248,51 @@ static int program_results(lua_State *L) {
     return 1;
 }
 
+/* A value of the program, or a node of it, by number: argument 2. */
+static Val value_at(lua_State *L, const Graph *g, const char *what) {
+    lua_Integer v = arg_integer(L, 2, what);
+    if (v < 1 || v >= g->value.n || graph_def(g, (Val)v)->region != 0)
+        state_error(L, E_VALUE, "the program has no value %lld", (long long)v);
+    return (Val)v;
+}
+
 /* program:blocks(value): of a value inside shard_map what each device has, one behind the other
  * along a dim in front: another value of the program. */
 static int program_blocks(lua_State *L) {
     Host *h = state_of(L);
     Graph *g = program_at(L)->graph;
-    lua_Integer v = arg_integer(L, 2, "blocks: the value");
-    if (v < 1 || v >= g->value.n || graph_def(g, (Val)v)->region != 0)
-        state_error(L, E_VALUE, "the program has no value %lld", (long long)v);
-    const Type *t = graph_type(g, (Val)v);
-    Mode mode = mode_of(t);
-    if (!mode.manual || t->dims.rank == MAX_RANK)
+    Val v = value_at(L, g, "blocks: the value"), out = 0;
+    const Type *t = graph_type(g, v);
+    if (!mode_of(t).manual || t->dims.rank == MAX_RANK)
         state_error(L, E_VALUE, "blocks: the value is not inside a shard_map, or has %d dims",
                     MAX_RANK);
-    Layout l;
-    layout_init(&l, g->mesh, t->dims.rank + 1);
-    Dims dims = {.rank = t->dims.rank + 1, .at = {1}};
-    memcpy(dims.at + 1, t->dims.at, sizeof *dims.at * (size_t)t->dims.rank);
-    for (int i = 0; i < g->mesh->naxes; i++)
-        if (mode.vary >> i & 1) axes_push(&l.dim[0].axes, axes_whole(g->mesh, i));
-    Build b = build_in(g, 0);
-    b.manual = mode.manual;
-    Val out = manual_exit(&b, op_reshape(&b, (Val)v, &dims), &l, mode.manual);
-    state_check(L, h, b.err);
+    state_check(L, h, program_add_blocks(g, v, &out));
     lua_pushinteger(L, out);
+    return 1;
+}
+
+/* program:flag(value, stacked): is all of a float value finite: see program_add_flag. */
+static int program_flag(lua_State *L) {
+    Host *h = state_of(L);
+    Graph *g = program_at(L)->graph;
+    Val v = value_at(L, g, "flag: the value"), out = 0;
+    if (!dtype_is_float(graph_type(g, v)->dtype))
+        state_error(L, E_DTYPE, "flag: the value is no float");
+    state_check(L, h, program_add_flag(g, v, lua_toboolean(L, 3), &out));
+    lua_pushinteger(L, out);
+    return 1;
+}
+
+/* program:body(node, k): what a node does inside, appended (see program_add_body); the number of
+ * the first node of it. */
+static int program_body_of(lua_State *L) {
+    Host *h = state_of(L);
+    Graph *g = program_at(L)->graph;
+    lua_Integer id = arg_integer(L, 2, "body: the node"), first = g->node.n;
+    if (id < 1 || id >= g->node.n)
+        state_error(L, E_VALUE, "the program has no node %lld", (long long)id);
+    state_check(L, h, program_add_body(g, (int32_t)id, arg_integer(L, 3, "body: which")));
+    lua_pushinteger(L, first);
     return 1;
 }
 
@@ -427,10 +468,17 @@ static int why_traced(lua_State *L) {
 void jit_open_program(lua_State *L) {
     static const luaL_Reg meta[] = {
         {"__gc", program_close}, {"__close", program_close}, {NULL, NULL}};
-    static const luaL_Reg methods[] = {
-        {"nodes", program_nodes},   {"params", program_params}, {"results", program_results},
-        {"plan", program_plan},     {"run", program_run},       {"why", program_why},
-        {"blocks", program_blocks}, {"close", program_close},   {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"nodes", program_nodes},
+                                       {"params", program_params},
+                                       {"results", program_results},
+                                       {"plan", program_plan},
+                                       {"run", program_run},
+                                       {"why", program_why},
+                                       {"blocks", program_blocks},
+                                       {"flag", program_flag},
+                                       {"body", program_body_of},
+                                       {"close", program_close},
+                                       {NULL, NULL}};
     value_new_type(L, VALUE_PROGRAM, meta, methods, NULL);
     lua_pushcfunction(L, why_traced);
     lua_setfield(L, -2, "why_traced");

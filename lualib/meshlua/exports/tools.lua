@@ -10,6 +10,8 @@ explain(step: any, ...: any) -> table
   How a call would run: collectives, memory, work; as a text by tostring.
 explain_rules(rules: table, model: table, mesh: Mesh?) -> table
   Which rule gave which dim of which Param its mesh axes.
+find_nonfinite(step: any, ...: any) -> table
+  Runs a step that gave a NaN or an infinity again, and says which op gave the first.
 forbid(plan: any, what: table?) -> any
   Raises E_BUDGET if the plan has a collective that answers to all that is said.
 generate(model: any, ids: table|string|Tensor, {max_tokens: integer, temperature: number, top_k: integer,
@@ -59,8 +61,12 @@ Plan:steps(plan: Plan) -> table
   Its steps.
 Program:blocks(program: Program, value: integer) -> integer
   Of a value in shard_map what each device has, as a value.
+Program:body(program: Program, node: integer, which: integer) -> integer
+  Appends what a node does inside, in an iteration or branch; the number of its first node.
 Program:close(program: Program)
   Frees it.
+Program:flag(program: Program, value: integer, stacked: boolean?) -> integer
+  Of a value whether it has an infinity (0), a NaN (1) or neither (-1), as a value.
 Program:nodes(program: Program) -> table
   Its ops.
 Program:params(program: Program) -> table

@@ -1,10 +1,9 @@
 -- checks.lua: what only data shows, looked for on request: a step's values are computed once, its results go
 -- nowhere.
+local alone = require "meshlua.insight.alone"
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 local ops = require "meshlua.ops"
-
-local raise = lib.raise
 
 local M = {}
 
@@ -187,12 +186,7 @@ end)
 ---@param ... any its arguments
 ---@return table report {findings: list of {check, cause, where?, mend}}; as a text by tostring
 function M.checks(step, ...)
-  if core.type_name(step) ~= "jit" then
-    raise("E_VALUE", "checks: expected a function made by ml.jit, got %s", lib.kind(step))
-  end
-  if select(2, core.device_kind()) then
-    raise("E_STATE", "checks: these devices are only planned for; run with --devices=N")
-  end
+  alone.check_step("checks", step)
   local marks = {}
   lib.checking = marks
   local traced, program = pcall(step.program, step, ...)

@@ -1,7 +1,7 @@
 -- verify.lua: is a step the same on its mesh as on one device? Where it is not, which op is the first that
 -- differs.
 local account = require "meshlua.insight.account"
-local arrays = require "meshlua.ops.arrays"
+local alone = require "meshlua.insight.alone"
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 local ops = require "meshlua.ops"
@@ -36,12 +36,7 @@ local function distance(x, y)
   return apart == apart and apart or math.huge
 end
 
---- All of x on one device, or as the sharding says; in each of the processes that have a part of it.
-local function brought(x, sharding)
-  return core.put_across(x.is_fully_addressable and x or arrays.all_gather_to_host(x), sharding)
-end
-
-local function whole(x) return ops.astype(brought(x), "float64") end
+local function whole(x) return ops.astype(alone.brought(x), "float64") end
 
 --- The one factor by which x is y, or nil if it is not one.
 local function factor_of(x, y)
@@ -116,36 +111,6 @@ end)
 
 -- ---- verify -------------------------------------------------------------------------------------------
 
-local function mesh_of(who, params)
-  for _, p in ipairs(params) do
-    if p.sharding then return p.sharding.mesh end
-  end
-  local mesh = core.mesh_current()
-  if not mesh then raise("E_MESH", "%s: no argument lies on a mesh: there is nothing to compare", who) end
-  return mesh
-end
-
---- Of the first device that is this process's: each of several makes the comparison for itself.
-local function one_device_mesh(mesh)
-  local sizes, device = {}, mesh.local_devices[1]
-  if not device then
-    raise("E_MESH", "verify: %s has no device of this process (%d)", mesh, core.process_index())
-  end
-  for i in ipairs(mesh.axis_names) do sizes[i] = 1 end
-  return core.mesh_new(mesh.axis_names, sizes, {device})
-end
-
---- The inputs of a program in the shardings it wants.
-local function inputs_of(program)
-  local list = {}
-  for i, p in ipairs(program:params()) do
-    list[i] = p.object
-    local own = core.is_box(p.object) and p.object:get() or p.object
-    if p.sharding and own.sharding ~= p.sharding then list[i] = brought(own, p.sharding) end
-  end
-  return list
-end
-
 --- The inputs, those that are floats moved by about a rounding error.
 local function shaken(inputs)
   local list = {}
@@ -218,12 +183,6 @@ local function find_op(report, there, here, nodes, by_value)
   end
 end
 
-local function shard_map_of(nodes)
-  for _, node in ipairs(nodes) do
-    if node.op == "manual_exit" then return node.where end
-  end
-end
-
 --- Lines at which the function sums over these axes itself.
 local function sums_over(items, axes)
   local lines, seen = {}, {}
@@ -254,19 +213,15 @@ local function judge(report, program, mesh)
   end
 end
 
---- Raises unless the two traces are one program, whose values outside of shard_map have the same shapes.
+--- Raises unless the two traces are one program.
 local function check_same(a, b)
-  for i = 1, math.max(#a, #b) do
-    local x, y = a[i], b[i]
-    local same = x and y and x.op == y.op and #x.outputs == #y.outputs
-    for k = 1, same and not x.inner and #x.types or 0 do same = same and x.types[k] == y.types[k] end
-    if not same and shard_map_of(a) then
-      raise("E_STATE", "verify: the step has a shard_map (%s) that gives other shapes for other blocks, so "
-        .. "there is no one device to compare it with; verify what stands around it", shard_map_of(a))
-    elseif not same then
-      raise("E_STATE", "verify: on one device the step is another program: it looks at the mesh's sizes; "
-        .. "compare its results with those of a step for one device")
-    end
+  local line = alone.other_place(a, b) and alone.shard_map_of(a)
+  if line then
+    raise("E_STATE", "verify: the step has a shard_map (%s) that gives other shapes for other blocks, so "
+      .. "there is no one device to compare it with; verify what stands around it", line)
+  elseif alone.other_place(a, b) then
+    raise("E_STATE", "verify: on one device the step is another program: it looks at the mesh's sizes; "
+      .. "compare its results with those of a step for one device")
   end
 end
 
@@ -282,17 +237,13 @@ end
 ---@return table report {ok, difference, op?, where?, scope?, type?, factor?, axes?, kind?, repeated?, sums?};
 ---as a text by tostring
 function M.verify(step, ...)
-  if core.type_name(step) ~= "jit" then
-    raise("E_VALUE", "verify: expected a function made by ml.jit, got %s", lib.kind(step))
-  end
-  if select(2, core.device_kind()) then
-    raise("E_STATE", "verify: these devices are only planned for; run with --devices=N")
-  end
+  alone.check_step("verify", step)
   local args = table.pack(...)
   local there <close> = step:program(...)
-  local mesh = mesh_of("verify", there:params())
+  local mesh = alone.mesh_of(there:params())
+  if not mesh then raise("E_MESH", "verify: no argument lies on a mesh: there is nothing to compare") end
   local function retrace() return step:program(table.unpack(args, 1, args.n)) end
-  local one = one_device_mesh(mesh)
+  local one = alone.one_device("verify", mesh)
   local traced, other_program = lib.unless_stopped(pcall(core.instead_of, mesh, one, retrace))
   if not traced then
     raise("E_STATE", "verify: on one device the step cannot be traced, so there is nothing to compare it "
@@ -300,8 +251,8 @@ function M.verify(step, ...)
       lib.text(other_program))
   end
   local here <close> = other_program
-  local a = {program = there, inputs = inputs_of(there)}
-  local b = {program = here, inputs = inputs_of(here)}
+  local a = {program = there, inputs = alone.inputs_of(there)}
+  local b = {program = here, inputs = alone.inputs_of(here)}
   b.shaken = shaken(b.inputs)
   local values, nodes, other = there:results(), there:nodes(), here:nodes()
   check_same(nodes, other)
@@ -310,7 +261,7 @@ function M.verify(step, ...)
   local report = setmetatable({ok = not i, mesh = tostring(mesh):match "^[^ ]+ ?[^{]-%)", results = #values,
     result = i, difference = d}, Report)
   if not i then return report end
-  report.shard_map = shard_map_of(nodes)
+  report.shard_map = alone.shard_map_of(nodes)
   local at_x, at_y = find_op(report, a, b, nodes, by_value)
   report.factor = factor_of(at_x or x, at_y or y)
   local factor = report.factor

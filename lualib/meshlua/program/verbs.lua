@@ -54,9 +54,10 @@ local OF_TRAIN = {
     .. "whole, or from the beginning", value = "STEP", alone = "latest", form = "^%w+$",
     expected = "auto or a step"},
   {"from", "", "begin with the weights of this file or checkpoint", value = "PATH", path = true},
-  {"on_nan", "", "where a loss or gradient is not finite, its update does not count, and then: stop, skip "
-    .. "the batch, or rollback to the newest checkpoint and past the batches since", value = "WORD",
-    words = {"stop", "skip", "rollback"}},
+  {"on_nan", "", "where a loss or gradient is not finite, its update does not count, and then: stop "
+    .. "and say which op gave it, skip the batch, or rollback to the newest checkpoint and past the batches "
+    .. "since",
+    value = "WORD", words = {"stop", "skip", "rollback"}},
   {"on_spike", "", "the same where they are far above those of the steps before", value = "WORD",
     words = {"stop", "skip", "rollback"}},
   {"spike_window", 128, "so many steps before", value = "N", least = 2},

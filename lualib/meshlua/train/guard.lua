@@ -4,6 +4,7 @@
 local core = require "meshlua.core"
 local files = require "meshlua.train.files"
 local json = require "meshlua.train.json"
+local nonfinite = require "meshlua.insight.nonfinite"
 
 local op = core.op
 
@@ -140,9 +141,14 @@ local function line(d)
   return text .. (d.word == "skip" and "the update is left out" or "the run is stopped")
 end
 
---- Why the run is stopped.
+--- Why the run is stopped, and where what is not finite came from. The state is that before the step.
+---@param run Run
 ---@return string
-function Guard:stopped() return line(self.decisions[#self.decisions]) end
+function Guard:stopped(run)
+  local last = self.decisions[#self.decisions]
+  if last.what == "spike" then return line(last) end
+  return line(last) .. "\n" .. tostring(run:told(nonfinite.find_nonfinite, last.batch))
+end
 
 --- Writes all decisions to the run's log, and says the latest where the run goes on.
 ---@return true?, string? message

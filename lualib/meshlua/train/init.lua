@@ -206,7 +206,7 @@ local function train(run, watch, bar, saver)
         row.loss ~= row.loss and "nan" or row.loss)
     end
     bar:update(row)
-    if word == "stop" then give_up(EXIT_NOT_FINITE, "%s", run.guard:stopped()) end
+    if word == "stop" then give_up(EXIT_NOT_FINITE, "%s", run.guard:stopped(run)) end
     if saver then saver:note(row) end
     return not watch:is_over()
   end

@@ -65,6 +65,10 @@ describe("a run that meets what is not finite", function()
     assert.equal(4, code, err)
     local said = "step 37: the loss is nan, the gradient norm is nan; the run is stopped"
     assert.truthy(err:find(said, 1, true), err)
+    assert.truthy(err:find("the first infinity: log1p at tests/spec/train/poison.lua:19", 1, true), err)
+    _, err = train "--on-nan=stop --mesh=data:8"
+    assert.truthy(err:find("on the devices at data=", 1, true), err)
+    assert.truthy(err:find("one device alone gives it, too", 1, true), err)
     _, err = run("skip", "--on-nan=skip")
     assert.truthy(err:find("the update is left out", 1, true), err)
     assert.truthy(metrics("skip"):find '"step":37,"loss":null')
