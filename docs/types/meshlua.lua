@@ -1559,8 +1559,20 @@ local Program = {}
 ---@return integer
 function Program:blocks(value) end
 
+--- Appends what a node does inside, in an iteration or branch; the number of its first node.
+---@param node integer
+---@param which integer
+---@return integer
+function Program:body(node, which) end
+
 --- Frees it.
 function Program:close() end
+
+--- Of a value whether it has an infinity (0), a NaN (1) or neither (-1), as a value.
+---@param value integer
+---@param stacked? boolean
+---@return integer
+function Program:flag(value, stacked) end
 
 --- Its ops.
 ---@return table
@@ -4774,6 +4786,12 @@ function ml.explain(step, ...) end
 ---@param mesh? Mesh
 ---@return table
 function ml.explain_rules(rules, model, mesh) end
+
+--- Runs a step that gave a NaN or an infinity again, and says which op gave the first.
+---@param step any
+---@param ... any
+---@return table
+function ml.find_nonfinite(step, ...) end
 
 --- Raises E_BUDGET if the plan has a collective that answers to all that is said.
 ---@param plan any
