@@ -1,5 +1,6 @@
 -- arguments.lua: the command line of a program on a recipe: the program's own options, and those that the
 -- recipe's config makes.
+local json = require "meshlua.train.json"
 local lib = require "meshlua.lib"
 local options = require "meshlua.train.options"
 local runs = require "meshlua.train.run"
@@ -53,6 +54,95 @@ function M.sized(recipe, args)
   size = size and recipe.sizes and recipe.sizes[size]
   if not size then return recipe end
   return setmetatable({config = lib.copy(recipe.config, size)}, {__index = recipe})
+end
+
+-- ---- a file of options ------------------------------------------------------------------------------
+
+-- What such a file does not have: it is of one start of the program, not of the run.
+local OF_A_START = {"config", "out", "resume", "overwrite", "help", "explain", "checks"}
+
+--- An option as a word of the command line; nil where its value is none.
+local function word_of(name, value)
+  local kind = math.type(value) or type(value)
+  if kind == "float" then value = ("%.17g"):format(value) end
+  if kind == "table" or kind == "function" then return nil end
+  return ("--%s=%s"):format(name, tostring(value))
+end
+
+--- The table that a file of options returns, without what the program has.
+local function read_table(path)
+  local file <close>, missing = io.open(path, "rb")
+  if not file then return nil, (missing:gsub("^.*: ", "")) end
+  local text = file:read "a"
+  local chunk, wrong = load(text or "", "@" .. path, "t", {})
+  if not chunk then return nil, wrong:gsub("^.-:(%d+:)", "%1") end
+  local ok, found = lib.unless_stopped(pcall(chunk))
+  if not ok then return nil, lib.text(found):gsub("^.-:(%d+:)", "%1") end
+  if type(found) ~= "table" then return nil, "it returns " .. lib.kind(found) .. ", not a table" end
+  return found
+end
+
+--- The arguments with those of --config=FILE in front of them, where it is among them.
+---@param args string[]
+---@param recipe table
+---@param rows OptionRow[] of M.rows, without those that --size changes
+---@return string[]? args
+---@return string? message
+function M.with_file(args, recipe, rows)
+  local path, size
+  for _, word in ipairs(args) do
+    path, size = word:match "^%-%-config=(.+)$" or path, word:match "^%-%-size=(.+)$" or size
+  end
+  if not path then return args end
+  local sized = size and recipe.sizes and recipe.sizes[size] or {} -- given beside the file: it wins
+  local given, why = read_table(path)
+  if not given then return nil, ("--config=%s: %s"):format(path, why) end
+  local words = {}
+  for _, key in ipairs(lib.names(given)) do
+    local value, word = given[key], word_of(key, given[key])
+    if key == "recipe" then
+      if value ~= recipe.name then
+        return nil, ("--config=%s: it is of the recipe %s, not of %s"):format(path, lib.text(value),
+          recipe.name)
+      end
+    elseif not word or lib.position(OF_A_START, key) then
+      local why_not = word and "none of a run's: give it beside the file"
+        or lib.kind(value) .. "; expected a number, a text, true or false"
+      return nil, ("--config=%s: %s is %s"):format(path, key, why_not)
+    elseif sized[key] == nil then
+      words[#words + 1] = word
+    end
+  end
+  local ok, message = options.parse(words, rows)
+  if not ok then return nil, ("--config=%s: %s"):format(path, (message:gsub("%-%-([%w_]+)=", "%1 = "))) end
+  local all = table.move(args, 1, #args, #words + 1, words)
+  all[0] = args[0]
+  return all
+end
+
+--- A file of options that starts such a run again.
+---@param recipe table
+---@param values table<string, any>
+---@param config table
+---@param flags OptionRow[] of verbs.lua
+---@return string
+function M.file(recipe, values, config, flags)
+  local lines = {"-- What this run was started with: meshlua train RECIPE --config=FILE starts such a one.",
+    "return {", ("  recipe = %q,"):format(recipe.name)}
+  local function add(name, value)
+    local text = math.type(value) == "float" and json.encode(value, nil, true) or ("%q"):format(value)
+    lines[#lines + 1] = ("  %s = %s,"):format(name, text)
+  end
+  for _, name in ipairs(lib.names(config)) do add(name, config[name]) end
+  lines[#lines + 1] = ""
+  local skip = lib.set(OF_A_START)
+  skip.size, skip.accumulate, skip.metrics, skip.profile = true, true, true, true -- they are in the rest, or files
+  for _, row in ipairs(flags) do
+    local value = values[row[1]]
+    if not skip[row[1]] and value ~= nil and value ~= "" then add(row[1], value) end
+  end
+  lines[#lines + 1] = "}\n"
+  return table.concat(lines, "\n")
 end
 
 --- What the arguments say.

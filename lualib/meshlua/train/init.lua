@@ -6,6 +6,7 @@ local files = require "meshlua.train.files"
 local guards = require "meshlua.train.guard"
 local json = require "meshlua.train.json"
 local lib = require "meshlua.lib"
+local memory = require "meshlua.train.memory"
 local mfu = require "meshlua.train.mfu"
 local precision = require "meshlua.train.precision"
 local pretrained = require "meshlua.train.pretrained"
@@ -61,6 +62,8 @@ local function read_arguments(recipe, args)
   end
   local fault = recipes.fault(recipe)
   if fault then stop(EXIT_USAGE, "%s: %s", name and "--recipe=" .. name or args[0] or "recipe", fault) end
+  args, fault = arguments.with_file(args, recipe, (arguments.rows(recipe, verbs.find "train".flags)))
+  if not args then stop(EXIT_USAGE, "%s", fault) end
   recipe = arguments.sized(recipe, args)
   local rows, n = arguments.rows(recipe, verbs.find "train".flags)
   if name then
@@ -127,6 +130,14 @@ local function describe(run, values)
   end
 end
 
+--- Says what a step holds; where that does not fit, it is the end, or a warning.
+local function say_memory(run, strict)
+  local text, misfit = memory.verdict(run)
+  print(text)
+  if misfit and strict then stop(EXIT_ENVIRONMENT, "--strict: %s", misfit) end
+  if misfit then io.stderr:write("train: warning: ", misfit, "\n") end
+end
+
 --- Do the options fit together, and is there what is gone on from?
 local function check_options(recipe, values)
   local fault, word = arguments.contradiction(values, verbs.find "train".flags), values.resume
@@ -171,6 +182,8 @@ local function open_outputs(run, values, watch, done)
     if values.overwrite then check(files.remove_run(out)) end
     check(files.write(out .. "/config.json", json.encode {recipe = run.recipe.name, mesh = values.mesh,
       rules = values.rules, seed = values.seed, data = values.data, config = run.config} .. "\n"))
+    check(files.write(out .. "/config.lua", arguments.file(run.recipe, values, run.config,
+      verbs.find "train".flags)))
     if run.guard then
       run.guard.path = out .. "/guard.jsonl"
       check(run.guard:write())
@@ -317,6 +330,7 @@ function M.main(recipe, args)
   if values.explain or values.checks then return tell(run, values) end
   local saver <close> = values.out ~= "" and check(saver_of.open(values)) or nil
   describe(run, values)
+  say_memory(run, values.strict)
   local bar <close> = progress.new {steps = config.steps, every = values.log_every,
     unit = run.data.unit or "items"}
   local watch = watch_of.new(run, values, function(text) bar:say(text) end)

@@ -358,6 +358,18 @@ function Run:told(tell, at)
   return tell(self.train_step, self.model:train(), self.optimizer, self.rngs, arguments_of(self, batch))
 end
 
+--- The plan of the step, which the first step then finds; no data is read for it.
+---@return Plan
+function Run:plan()
+  local batch = {}
+  for _, name in ipairs {"inputs", "labels"} do
+    local field = self.data.train.fields[name]
+    batch[name] = core.shape_dtype_struct({self.config.batch, table.unpack(field.shape)}, field.dtype,
+      self.shardings and self.shardings[name])
+  end
+  return self.train_step:plan(self.model:train(), self.optimizer, self.rngs, arguments_of(self, batch))
+end
+
 --- A copy of the model on one device of each process; all processes must call it.
 ---@return table
 function Run:gathered()

@@ -84,8 +84,8 @@ describe("a run's checkpoints", function()
       assert.same({9, 10}, steps(out))
       local _, err, code = train("--out=" .. out)
       assert.equal(2, code)
-      assert.truthy(err:find("the folder holds a run (config.json, metrics.jsonl of 10 steps, result.json, "
-        .. "2 checkpoints)", 1, true), err)
+      assert.truthy(err:find("the folder holds a run (config.json, config.lua, metrics.jsonl of 10 steps, "
+        .. "result.json, 2 checkpoints)", 1, true), err)
       runs_well("--overwrite --out=" .. out)
       assert.same({10}, steps(out))
     end)
