@@ -131,7 +131,7 @@ end
 local function notes_section(list)
   local rows = {{"run", "step", "what"}}
   for _, run in ipairs(list) do
-    for _, note in ipairs(run.notes) do rows[#rows + 1] = {run.path, note.step, note.text} end
+    for _, note in ipairs(run:noted()) do rows[#rows + 1] = {run.path, note.step, note.text} end
     for _, line in ipairs(run:faults_text()) do rows[#rows + 1] = {run.path, "", line} end
   end
   return #rows > 1 and section("notes", "Notes", html.table(rows, {[2] = true})) or nil

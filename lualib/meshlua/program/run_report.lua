@@ -110,11 +110,12 @@ local function evaluation_lines(run)
 end
 
 local function note_lines(run)
-  local n = #run.notes
+  local notes = run:noted()
+  local n = #notes
   if n == 0 then return {} end
   local lines = {n > SHOWN and ("notes, the last of %d:"):format(n) or "notes:"}
   for i = math.max(1, n - SHOWN + 1), n do
-    lines[#lines + 1] = ("  step %d: %s"):format(run.notes[i].step, (run.notes[i].text:gsub("%c", " ")))
+    lines[#lines + 1] = ("  step %d: %s"):format(notes[i].step, (notes[i].text:gsub("%c", " ")))
   end
   return lines
 end
@@ -193,7 +194,7 @@ function M.object(run)
   local _, rows = evaluations(run, math.huge)
   return {path = run.path, state = run:state(), step = run.steps[#run.steps], steps = run:wanted(),
     rows = #run.steps, config = run.config, result = run.result, fields = fields,
-    evaluations = json.list(rows), notes = json.list(run.notes), checkpoints = json.list(run.checkpoints),
+    evaluations = json.list(rows), notes = json.list(run:noted()), checkpoints = json.list(run.checkpoints),
     faults = json.list(run:faults_text())}
 end
 

@@ -22,7 +22,8 @@ M.of_machine = lib.set {"ms", "tokens_per_s", "gpu_ms", "wait_ms", "busy", "memo
 ---@field steps integer[] of the rows, rising
 ---@field fields table<string, table<integer, number>> by name, by row
 ---@field names string[] of the fields, as they came
----@field notes {step: integer, text: string}[] what rows say in words: skips, rollbacks
+---@field notes {step: integer, text: string}[] what rows say in words
+---@field log {step: integer, text: string}[] what guard.jsonl says: skips, rollbacks
 ---@field faults string[] what cannot be read
 ---@field cut integer bytes at the end of metrics.jsonl that are no whole line yet
 ---@field checkpoints integer[]
@@ -130,11 +131,35 @@ function Run:forget()
   self.at, self.lines, self.bad, self.cut, self.first_bad = 0, 0, 0, 0, nil
 end
 
+local LOG = {"what", "word", "to", "batch", "loss", "grad_norm"}
+
+--- The lines of a run's log of steps that went wrong, as notes.
+local function read_log(self)
+  local path, notes = self.path .. "/guard.jsonl", {}
+  local text = regular(path) and core.read_file(path, MOST_CONFIG) or ""
+  for line in text:gmatch "[^\n]+" do
+    local d = core.json(line)
+    if type(d) == "table" and math.type(d.step) == "integer" then
+      local words = {}
+      for _, key in ipairs(LOG) do
+        local value = d[key]
+        if type(value) == "string" or type(value) == "number" then
+          local is_word = key == "what" or key == "word"
+          words[#words + 1] = (is_word and "" or key .. " ") .. lib.text(value)
+        end
+      end
+      notes[#notes + 1] = {step = d.step, text = table.concat(words, ", ")}
+    end
+  end
+  return notes
+end
+
 --- Reads what else changes while a run goes on.
 function Run:look()
   self.faults = {}
   if self.is_folder then
     self.config, self.result = read_object(self, "config.json"), read_object(self, "result.json")
+    self.log = read_log(self)
     self.checkpoints = manifest.steps(self.path .. "/checkpoints")
     self.is_running = core.is_locked(self.path .. "/checkpoints/.lock")
   end
@@ -185,6 +210,20 @@ function Run:summary(name)
   return found
 end
 
+--- What was noted, in the order of the steps.
+---@return {step: integer, text: string}[]
+function Run:noted()
+  local list, at = {}, {}
+  for _, part in ipairs {self.notes, self.log} do
+    for _, note in ipairs(part) do list[#list + 1], at[note] = note, #list end
+  end
+  table.sort(list, function(a, b)
+    if a.step ~= b.step then return a.step < b.step end
+    return at[a] < at[b]
+  end)
+  return list
+end
+
 --- Is a field one of a few steps, as evaluations are?
 function Run:is_rare(name)
   local n = 0
@@ -223,8 +262,8 @@ function M.open(path)
   path = path:gsub("(.)/+$", "%1")
   if not M.is_run(path) then return nil, path .. ": there is no run", "E_IO" end
   local is_folder = not regular(path)
-  local self = setmetatable({path = path, is_folder = is_folder, checkpoints = {}, is_running = false,
-    metrics = is_folder and path .. "/metrics.jsonl" or path}, Run)
+  local self = setmetatable({path = path, is_folder = is_folder, checkpoints = {}, log = {},
+    is_running = false, metrics = is_folder and path .. "/metrics.jsonl" or path}, Run)
   self:forget()
   self:look()
   self:update()

@@ -65,15 +65,17 @@ describe("inspect of a run", function()
     local rows = rows_of(42)
     rows[43] = {step = 43, event = "rollback", to = 40, why = "the loss is nan"}
     table.insert(rows, 21, {step = 21, event = "skip", loss = 9.5, lr = 0.25})
-    local path = run_folder(config_of(), rows)
+    local path = run_folder(config_of(), rows, {["guard.jsonl"] = '{"step":30,"batch":31,"what":"nan",'
+      .. '"word":"rollback","loss":"nan","grad_norm":2.5,"to":20,"first_batch":21}\nx\n'})
     local out = ends(0, "inspect", path .. "/")
     has(out, path .. ": recipe gpt, mesh none, rules tp, seed 3\nstep 42 of 100, stopped\n",
       "\nevaluations:\n", "\n    10              0.5\n", "\n  least validation_loss 0.125 at step 40\n",
-      "\nnotes:\n  step 21: skip\n  step 43: rollback why=the loss is nan\n")
+      "\nnotes:\n  step 21: skip\n  step 30: nan, rollback, to 20, batch 31, loss nan, grad_norm 2.5\n"
+      .. "  step 43: rollback why=the loss is nan\n")
     assert.truthy(out:find "\nloss +0%.095238 +0%.095238 +42 +%S+\n", out)
     local o = dkjson.decode((ends(0, "inspect", path, "--json")))
     assert.same({"stopped", 42, 100, 42}, {o.state, o.step, o.steps, o.rows})
-    assert.same({{step = 10, validation_loss = 0.5}, 4, 2}, {o.evaluations[1], #o.evaluations, #o.notes})
+    assert.same({{step = 10, validation_loss = 0.5}, 4, 3}, {o.evaluations[1], #o.evaluations, #o.notes})
     assert.same({first = 4.0, count = 42, at = 42, step = 42}, {first = o.fields.loss.first,
       count = o.fields.loss.count, at = o.fields.loss.at, step = o.fields.loss.step})
     for step, point in ipairs(o.fields.loss.curve) do
@@ -118,6 +120,46 @@ describe("inspect of a run", function()
     has(err, "no run: --follow is of such")
     ends(2, "inspect", path, path, "--follow")
     has(select(2, ends(2, "inspect")), "it needs PATH\n")
+  end)
+
+  -- More of them: meshlua -e "CASES=1000000 SEED=7" tests/specs.lua --filter=wrong tests/spec/train/inspect_spec.lua
+  helper.figures("reads files that are made wrong, whatever is in them", function()
+    local runs = require "meshlua.program.runs"
+    local report, page = require "meshlua.program.run_report", require "meshlua.program.run_page"
+    local several = require "meshlua.program.run_several"
+    local state = rawget(_G, "SEED") or 1
+    local function pick(n)
+      state = (state * 1103515245 + 12345) % 2147483648
+      return state // 65536 % n + 1
+    end
+    local rows = rows_of(12)
+    rows[9] = {step = 9, event = "skip", loss = dkjson.null}
+    local log = '{"step":3,"what":"nan","word":"skip"}\n'
+    local path = run_folder(config_of(), rows, {["result.json"] = '{"seconds":1.5,"best":{"loss":2}}',
+      ["guard.jsonl"] = log})
+    local texts, pieces = {}, {'"', "{", "}", "[", ",", ":", "\n", "null", "1e999", "-0",
+      "9223372036854775808", '"step":', '"loss":', "\0", "\xff", "true", '"\\ud800"'}
+    for _, name in ipairs {"metrics.jsonl", "config.json", "result.json", "guard.jsonl"} do
+      local file <close> = assert(io.open(path .. "/" .. name, "rb"))
+      texts[#texts + 1] = {name, file:read "a"}
+    end
+    for i = 1, rawget(_G, "CASES") or 300 do
+      local name, text = table.unpack(texts[pick(#texts)])
+      for _ = 1, pick(3) do
+        local at, n = pick(#text + 1), pick(4) == 1 and pick(40) or pick(2) - 1
+        text = text:sub(1, at - 1) .. (pick(3) > 1 and pieces[pick(#pieces)] or "") .. text:sub(at + n)
+      end
+      write(path .. "/" .. name, text)
+      local run = runs.open(path)
+      if run then
+        local done, fault = pcall(function()
+          return #report.text(run) + #dkjson.encode(report.object(run)) + #several.text {run, run}
+            + (i % 8 == 0 and #page.text {run, run} or 0) + #several.differences(run, run).fields
+        end)
+        assert(done, ("%s of the %d-th case: %s\n%s"):format(name, i, tostring(fault), text))
+      end
+      if pick(3) == 1 then write(path .. "/" .. name, text:sub(1, -2)) end
+    end
   end)
 
   it("--follow shows what comes, until the run ends", function()
