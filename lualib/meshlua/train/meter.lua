@@ -10,7 +10,7 @@ local M = {}
 
 ---@class Meter
 ---@field own number, others number seconds that threads have waited until now: this one, all others
----@field flops number? operations per token and second of the peak
+---@field share number? of the peak that a token per second is
 local Meter = {}
 Meter.__index = Meter
 
@@ -19,7 +19,7 @@ Meter.__index = Meter
 ---@return Meter
 function M.new(run)
   local self = setmetatable({}, Meter)
-  self.own, self.others = core.idle()
+  self:begin()
   local peak = core.gpu_count() > 0 and core.device_peak(precision.of(run.config))
   if peak and run.recipe.attention then
     local _, causal = mfu.flops_per_token(param.count(tree.leaves(run.model)),
@@ -28,6 +28,9 @@ function M.new(run)
   end
   return self
 end
+
+--- What threads wait counts from here on: what was done since the latest row is none of a step's.
+function Meter:begin() self.own, self.others = core.idle() end
 
 --- Puts into a row, which has its ms, gpu_ms and tokens_per_s: wait_ms, busy (from 0 to 1: all threads' share of the
 --- time in which they had work, or the GPU's), memory_peak and process_peak in bytes, mfu (of causal attention).

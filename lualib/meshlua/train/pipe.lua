@@ -81,6 +81,11 @@ function Pipe:add(row)
   return true
 end
 
+--- Tells the command that the steps behind this one are no more.
+---@param step integer
+---@return true?, string? message
+function Pipe:rewind(step) return self:add {step = step, event = "rewind"} end
+
 --- Waits until `over` gives something, at most so long without a word or a byte that moves; says after a second that
 --- it waits.
 local function await(self, what, over)

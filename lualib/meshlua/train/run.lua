@@ -342,6 +342,7 @@ function Run:train(report, done)
     end
     if word == "stop" then break end
     before, from = now + away, from and from + away
+    if away > 0 then meter:begin() end
     core.check_stop(" after step " .. s)
   end
   core.check_stop ""

@@ -53,6 +53,10 @@ local function command_sink(inner, is_kept)
     if failed then return true end
     return said(inner:add(row))
   end
+  function sink.rewind(_, step)
+    if failed then return true end
+    return said(inner:rewind(step))
+  end
   function sink.close(_)
     if failed then return end
     local ok, message = inner:close()

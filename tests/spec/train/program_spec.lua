@@ -432,6 +432,21 @@ describe("on a terminal", function()
     end
   end)
 
+  it("has the loss's curve in what is left of the width", function()
+    local function drawn(columns, environment)
+      local out, text = terminal(columns, environment, "--steps=400 --log-every=1000"), nil
+      for line in out:gmatch "\r(step [^\r\n\27]*)" do text = line end
+      return text
+    end
+    local function columns(text) return utf8.len(text:match "eta %d+:%d%d(.*)$") end
+    local text = drawn(130, "NO_COLOR=1 LC_ALL=C.UTF-8")
+    assert.truthy(text:find "eta %d+:%d%d  .*[▁▂▃▄▅▆▇█][▁▂▃▄▅▆▇█]+$", text)
+    assert.truthy(columns(text) <= 44 and utf8.len(text) <= 129, text)
+    text = drawn(130, "NO_COLOR=1 LC_ALL=C")
+    assert.truthy(text:find "eta %d+:%d%d  .*[_.=+*%%#-]+$", text)
+    assert.truthy(drawn(100, "NO_COLOR=1"):find "eta %d+:%d%d$")
+  end)
+
   it("labels are dim unless NO_COLOR is set", function()
     assert.truthy(terminal(100, ""):find("\27[2mloss\27[0m", 1, true))
     assert.falsy(terminal(100, "NO_COLOR=1"):find("\27[2m", 1, true))
