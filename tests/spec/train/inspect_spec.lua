@@ -2,6 +2,7 @@
 local core = require "meshlua.core"
 local dkjson = require "dkjson"
 local helper = require "spec.helper"
+local json = require "meshlua.train.json"
 
 local folders = {}
 after_each(function()
@@ -153,7 +154,7 @@ describe("inspect of a run", function()
       local run = runs.open(path)
       if run then
         local done, fault = pcall(function()
-          return #report.text(run) + #dkjson.encode(report.object(run)) + #several.text {run, run}
+          return #report.text(run) + #json.encode(report.object(run)) + #several.text {run, run}
             + (i % 8 == 0 and #page.text {run, run} or 0) + #several.differences(run, run).fields
         end)
         assert(done, ("%s of the %d-th case: %s\n%s"):format(name, i, tostring(fault), text))
