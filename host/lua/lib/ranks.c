@@ -39,14 +39,15 @@ static int thread_count(lua_State *L) {
     return 1;
 }
 
-/* idle(): the seconds that threads have waited for work so far: the one that calls, all others; how
- * many these are. */
+/* idle(): the seconds that threads have waited for work, and for other processes, so far: the one
+ * that calls, all others; how many these are. */
 static int idle(lua_State *L) {
-    const Pool *pool = state_of(L)->rt.pool;
+    const Runtime *rt = &state_of(L)->rt;
+    const Pool *pool = rt->pool;
     int n = pool ? pool_threads(pool) : 1;
     int64_t others = 0;
     for (int t = 1; t < n; t++) others += pool_idle(pool, t);
-    lua_pushnumber(L, pool ? 1e-9 * (double)pool_idle(pool, 0) : 0);
+    lua_pushnumber(L, 1e-9 * (double)(rt->waited + (pool ? pool_idle(pool, 0) : 0)));
     lua_pushnumber(L, 1e-9 * (double)others);
     lua_pushinteger(L, n - 1);
     return 3;

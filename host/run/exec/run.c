@@ -165,9 +165,10 @@ static void begin_exchange(ExecCall *c, Exchange *x) {
 static void end_exchange(ExecCall *c, Exchange *x) {
     Exec *e = c->e;
     while (x->at < x->phases && !atomic_load(&c->failed)) {
-        int64_t start = record_now(e->rt->profile);
+        int64_t start = profile_clock();
         lose(c, transport_end(e->rt->cx, &e->rt->transport, &x->transfer));
-        if (start) record_note(e->rt->profile, PROFILE_WAIT, x->what.where, start);
+        e->rt->waited += profile_clock() - start;
+        if (e->rt->profile) record_note(e->rt->profile, PROFILE_WAIT, x->what.where, start);
         if (!c->lost) begin_phase(c, x);
     }
     if (atomic_load(&c->failed)) return; /* land_all has it */

@@ -36,6 +36,7 @@ typedef struct Runtime {
     const char *level; /* of the kernels */
     Blas blas;
     Pool *pool;                       /* NULL until something runs */
+    int64_t waited;                   /* nanoseconds, for other processes */
     int32_t stages, queues;           /* that it has room for */
     Workspace workspace[MAX_DOMAINS]; /* temporaries of the plan that runs */
     Workspace wire[MAX_DOMAINS];      /* what goes to other domains and comes from them */

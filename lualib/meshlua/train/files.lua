@@ -134,13 +134,18 @@ end
 local Lines = {}
 local Lines_meta = {__index = Lines, __close = function(self) self.file:close() end}
 
+local sets = setmetatable({}, {__mode = "k"}) -- order -> the same as a set
+
 --- The keys of a row: those of `order` first, then others.
 local function keys_of(row, order)
-  local known, keys = lib.set(order), table.move(order, 1, #order, 1, {})
-  for _, key in ipairs(lib.names(row)) do
-    if not known[key] then keys[#keys + 1] = key end
+  local known, others = sets[order] or lib.set(order), {}
+  sets[order] = known
+  for key in pairs(row) do
+    if not known[key] then others[#others + 1] = key end
   end
-  return keys
+  if not others[1] then return order end
+  table.sort(others)
+  return table.move(others, 1, #others, #order + 1, table.move(order, 1, #order, 1, {}))
 end
 
 --- A row as a line of JSON.
