@@ -176,7 +176,7 @@ train.from_pretrained(recipe: table, path: string, {mesh: Mesh, rules: table,
     config: table}) -> table, table, table
   A recipe's model with the weights of a folder (config.json, or Meta's params.json) or of a GGUF file, its
   config, and what the file says of it. Or nil, message, code.
-train.main(recipe: table|string, args: table)
+train.main(recipe: table|string, args: table, instead: function?)
   The program: trains a recipe as the arguments say.
 train.mesh(text: string) -> Mesh
   A mesh from "data:4,model:2"; nil for "none".

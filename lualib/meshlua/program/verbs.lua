@@ -130,6 +130,15 @@ M.verbs = {
       {"overwrite", false, "B may be there, and is replaced"},
       AS_JSON,
     }},
+  {"replay", "RUN", "a step of a training run again, bit for bit: from the newest checkpoint before it "
+    .. "forward; says its loss, and what is asked of it", starts = "run", flags = {
+      {"step", 0, "which", value = "N", least = 1},
+      {"rollback", 0, "the step that line K of guard.jsonl tells of, as it was then", value = "K", least = 1},
+      {"records", false, "the records that it reads, as text where they are text"},
+      {"explain", false, "what it sends, holds and computes"},
+      {"verify", false, "is it the same on one device"},
+      {"nonfinite", false, "the op that gave the first NaN or infinity"},
+    }},
   {"doctor", "", "what this machine has: kernels, BLAS, devices, CUDA, NCCL, MPI", starts = "devices"},
   {"help", "[WORD]", "about a verb, a flag, a function, an error code (E_SHAPE) or a variable",
     words = true},

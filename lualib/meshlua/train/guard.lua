@@ -126,6 +126,17 @@ function Guard:roll_back(row, saver)
   return to
 end
 
+--- In a run that is made again: where it went back behind a step, it goes on from there at once.
+---@param decisions table[] what the run has decided in all
+---@param step integer
+function Guard:follow(decisions, step)
+  for i = #self.decisions + 1, #decisions do
+    local d = decisions[i]
+    if d.to ~= step then return end
+    self.shift, self.decisions[i] = self.shift + d.step - step, d
+  end
+end
+
 --- "step 12: the loss is nan, the gradient norm nan; skipped".
 local function line(d)
   local function part(what, x, limit)

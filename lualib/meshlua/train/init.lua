@@ -173,7 +173,7 @@ end
 
 --- Opens what the run writes; from here on an earlier one is gone, but for what --resume goes on from: `done`
 --- steps of it. Adds to the run's sinks.
-local function open_outputs(run, values, watch, done)
+local function open_outputs(run, values, start, watch, done)
   local out = values.out
   -- The files of a run are process 0's: what the others know it knows, too.
   if core.process_index() ~= 0 then return end
@@ -181,7 +181,8 @@ local function open_outputs(run, values, watch, done)
     check(core.make_folder(out))
     if values.overwrite then check(files.remove_run(out)) end
     check(files.write(out .. "/config.json", json.encode {recipe = run.recipe.name, mesh = values.mesh,
-      rules = values.rules, seed = values.seed, data = values.data, config = run.config} .. "\n"))
+      rules = values.rules, seed = values.seed, data = values.data, config = run.config, start = start}
+      .. "\n"))
     check(files.write(out .. "/config.lua", arguments.file(run.recipe, values, run.config,
       verbs.find "train".flags)))
     if run.guard then
@@ -316,13 +317,25 @@ local function tell(run, values)
   end
 end
 
+--- How a run was started: what `replay` starts it by again.
+local function start_of(recipe, args)
+  local name = type(recipe) == "string" and recipe or args[0] and (args[0]:match "^train (.+)$" or args[0])
+  for _, word in ipairs(type(recipe) == "string" and args or {}) do
+    name = word:match "^%-%-recipe=(.+)$" or name
+  end
+  return {recipe = name or "", arguments = json.list(table.move(args, 1, #args, 1, {}))}
+end
+
 --- The program: trains a recipe as the arguments say. Ends the process where they, a file or the machine are
 --- at fault (2, 3), or the loss is not finite (4).
 ---@param recipe table|string the recipe, or the name of the default one
 ---@param args string[] as in the global `arg`
-function M.main(recipe, args)
+---@param instead fun(run: Run, values: table)? called with the run before its first step, which is not made then
+function M.main(recipe, args, instead)
   local values, config
+  local start = start_of(recipe, args)
   recipe, values, config = read_arguments(recipe, args)
+  if instead then return instead(prepare(recipe, values, config), values) end
   check(check_options(recipe, values))
   if core.process_index() == 0 then check(check_outputs(values)) end
   local before = core.clock()
@@ -337,7 +350,7 @@ function M.main(recipe, args)
   function run.evaluating(done, all) bar:evaluating(done, all) end
   local done = open_checkpoints(run, watch, saver)
   local _ <close> = closing(run)
-  open_outputs(run, values, watch, done)
+  open_outputs(run, values, start, watch, done)
   if values.profile ~= "" then check(profile.start(values.profile)) end
   train(run, watch, bar, saver)
   if values.profile ~= "" then print(check(profile.stop())) end

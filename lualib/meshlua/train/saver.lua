@@ -66,6 +66,8 @@ local function check_same(folder, saved, own)
     lib.some(list, 10, "; ")), "E_VALUE"
 end
 
+M.differences, M.check_same = differences, check_same
+
 -- ---- a run's checkpoints ----------------------------------------------------------------------------
 
 ---@class Saver
