@@ -743,6 +743,33 @@ io.open(file, "wb"):write("hello"):close()
 local tokens = assert(ml.data.tokens(file))
 print(#tokens, tokens:width(), tokens:largest(), tokens:bytes(1, 4))
 os.remove(file)]],
+  ["data.tensors"] = "ml.show(ml.data.tensors({x = x}):batch {1, 0})",
+  ["data.computed"] = [[
+print(ml.data.computed(10, function(id) return {square = id * id} end):batch({3, 4}).square)]],
+  ["data.mix"] = [[
+local web, code = ml.data.tensors {id = ml.arange(6)}, ml.data.tensors {id = ml.arange(6) + 100}
+print(ml.data.mix({web, code}, {2, 1}):shuffled {batch = 6}(1).id)]],
+  ["data.npy"] = [[
+local file = os.tmpname()
+assert(ml.save(file .. ".npy", x))
+print(ml.show(ml.data.npy({x = file .. ".npy"}):batch {1, 0}))
+os.remove(file) os.remove(file .. ".npy")]],
+  ["data.text"] = [[
+local file = os.tmpname()
+io.open(file, "w"):write("one\ntwo\n"):close()
+print(ml.data.text(file, {separator = "\n"}):get(1).text)
+os.remove(file)]],
+  ["data.jsonl"] = [[
+local file = os.tmpname()
+io.open(file, "w"):write('{"y": 1}\n{"y": 2}\n'):close()
+print(ml.data.jsonl(file):batch({1, 0}).y)
+os.remove(file)]],
+  ["data.documents"] = [[
+local tokens = ml.core.tokens("one.two.", 1)
+print(ml.show(ml.data.documents(tokens, {ends = 46}):get(1)))]],
+  ["data.pack"] = [[
+local documents = ml.data.documents(ml.core.tokens("one.two.three.", 1), {ends = 46})
+print(ml.show(ml.data.pack(documents, 6):batch {0}))]],
   ["data.bytes_read"] = "math.type(ml.data.bytes_read())",
   ["train.mesh"] = 'ml.train.mesh "data:4,model:2"',
   ["metrics.Mean"] = [[

@@ -5,6 +5,7 @@
 #include "lua/jit/profile.h"
 #include "lua/jit/plan_info.h"
 #include "lua/lib/lib.h"
+#include "lua/lib/numbers.h"
 #include "lua/state/stop.h"
 #include "lua/state/usage.h"
 #include "meshlua.h"
@@ -39,6 +40,8 @@ static int open_core(lua_State *L) {
     lib_open_data(L);
     lib_open_tokens(L);
     lib_open_tokenizer(L);
+    numbers_open(L);
+    lib_open_workers(L);
     lib_open_transfer(L);
     lib_open_whole(L);
     lib_open_catalog(L);

@@ -1,7 +1,8 @@
--- file_scenarios.lua: uses of ml.save and ml.load; the others are in scenarios.lua.
+-- file_scenarios.lua: uses of ml.save and ml.load, and of files of data; the others are in scenarios.lua.
+local helper = require "spec.helper"
 local ml = require "meshlua"
 
-local P, NamedSharding, nn = ml.P, ml.NamedSharding, ml.nn
+local core, P, NamedSharding, nn = ml.core, ml.P, ml.NamedSharding, ml.nn
 
 local M = {}
 
@@ -49,7 +50,7 @@ add("trees of tensors into files, and out of them", {
   end,
 })
 
-local core, last = ml.core, 0
+local saved = 0
 
 add("checkpoints of a state, and back", {
   make = function()
@@ -62,9 +63,9 @@ add("checkpoints of a state, and back", {
     core.interrupt_stops(true)
     core.interrupt_stops(false)
     core.ask_save()
-    last = last + 1
+    saved = saved + 1
     local manager <close> = assert(ml.checkpoint.Manager(folder .. "/run", {async = false}))
-    assert(manager:save(last, {model = s.x}, {state = {data = core.tokens_fingerprint(s.tokens)}}))
+    assert(manager:save(saved, {model = s.x}, {state = {data = core.tokens_fingerprint(s.tokens)}}))
     assert(core.free_bytes(folder) > 0)
     local found = assert(manager:restore {model = s.into})
     core.sleep(0)
@@ -72,7 +73,7 @@ add("checkpoints of a state, and back", {
     return {found, manager:steps(), core.take_save(), core.hash_box(s.x.w, {0, 0}, {2, 32})}
   end,
   check = function(s, r)
-    assert(r[1].step == last and r[3] == true and #r[4] == 32)
+    assert(r[1].step == saved and r[3] == true and #r[4] == 32)
     assert(s.into.w:bytes() == s.x.w:bytes() and s.into.n:bytes() == s.x.n:bytes())
   end,
   intact = function()
@@ -92,6 +93,44 @@ add("a command that is written to", {
     return {taken, to:write "more", {to:ended()}}
   end,
   check = function(_, r) assert(r[1] == 9 and r[3][1] == "exit" and r[3][2] == 3) end,
+})
+
+-- ---- data -------------------------------------------------------------------------------------------
+
+local hello = "\x1f\x8b\8\0\0\0\0\0\0\3\xcbH\xcd\xc9\xc9W\xc8@\x90\0\x80\x88\xf9\xe5\x11\0\0\0" -- gzip
+
+add("data", {
+  make = function() return {folder = helper.file "" .. ".folder", file = helper.file "bytes in a file"} end,
+  run = function(s)
+    local tokens = core.tokens(core.gunzip(hello), 1)
+    local rows = tokens:windows({0, 6, 12}, {5}, "int32")
+    local parts = tokens:windows(core.shuffled(1, 0, 8, 9), {2, 4}, "uint8", NamedSharding(mesh, P "data"))
+    local file = core.data_file(s.file)
+    local inside = core.tokens(file, 1, 6, 9)
+    local read = {file:size(), file:head(5), file:all(), inside:bytes(), inside:windows({0, 4}, {2}, "int32")}
+    local both = core.tokens_join {inside, core.tokens("!?", 1)}
+    local all = {both, 8, 3, false, 7, 1}
+    local reader <close> = core.reader()
+    local ahead = core.rows(all, 2, {2}, "int32", nil, false, reader)
+    local last = core.rows(all, 2, {2}, "int32", NamedSharding(mesh, P()))
+    local numbers = {both:numbers(8, 11), both:place(8), both:cut(32):numbers(), core.tokens_on_disk(both),
+      core.pack({{1, 2}}, "int32", {1, 2}), core.shuffled_place(1, 3, 2, 9), core.learn {{1.5}}}
+    assert(core.truncate(s.file, 15))
+    assert(core.make_folder(s.folder))
+    os.remove(s.folder)
+    local workers <close> = core.workers(1, "fault.doubled", package.path, "", {{"x", "int32", {2}}})
+    local made = workers and workers:call({x = {1, 2}, t = {"a", 1.5, true, {}}}, 7)
+    repeat made = made and (made:wait() or made) until type(made) ~= "userdata"
+    return {#tokens, rows, parts, tokens:bytes(6, 11), tokens:width(), tokens:largest(), read, numbers,
+      ahead:wait(), last, made}
+  end,
+  check = function(_, r)
+    assert(r[1] == 17 and r[4] == "hello" and r[2]:at(3):totable()[5] == ("o"):byte())
+    assert(r[7][1] == 15 and r[7][2] == "bytes" and r[7][4] == "in a file")
+    for _, rows in ipairs {r[9], r[10]} do helper.close(rows, {{101, 33}, {63, 7}}) end
+    assert(r[11] == ("<i4i4"):pack(2, 14))
+    assert(r[8][1][1] == 101 and #r[8][3] == 6 and r[8][4] == true and #r[8][5] == 8)
+  end,
 })
 
 return M

@@ -608,28 +608,6 @@ add("what has been done and held", {
   end,
 })
 
-local hello = "\x1f\x8b\8\0\0\0\0\0\0\3\xcbH\xcd\xc9\xc9W\xc8@\x90\0\x80\x88\xf9\xe5\x11\0\0\0" -- gzip
-
-add("data", {
-  make = function() return {folder = helper.file "" .. ".folder", file = helper.file "bytes in a file"} end,
-  run = function(s)
-    local tokens = core.tokens(core.gunzip(hello), 1)
-    local rows = tokens:windows({0, 6, 12}, {5}, "int32")
-    local parts = tokens:windows(core.shuffled(1, 0, 8, 9), {2, 4}, "uint8", NamedSharding(mesh, P "data"))
-    local file = core.data_file(s.file)
-    local inside = core.tokens(file, 1, 6, 9)
-    local read = {file:size(), file:head(5), file:all(), inside:bytes(), inside:windows({0, 4}, {2}, "int32")}
-    assert(core.truncate(s.file, 15))
-    assert(core.make_folder(s.folder))
-    os.remove(s.folder)
-    return {#tokens, rows, parts, tokens:bytes(6, 11), tokens:width(), tokens:largest(), read}
-  end,
-  check = function(_, r)
-    assert(r[1] == 17 and r[4] == "hello" and r[2]:at(3):totable()[5] == ("o"):byte())
-    assert(r[7][1] == 15 and r[7][2] == "bytes" and r[7][4] == "in a file")
-  end,
-})
-
 add("files of tensors", {
   make = function() return {file = helper.file("", ".npz")} end,
   run = function(s)

@@ -67,6 +67,7 @@ end)
 local instances = {Manager = manager, At = ml.zeros({2}):at(ml.tensor {0}),
   Compiled = traced:lower():compile(), Lowered = traced:lower(), Traced = traced,
   DistributedConfig = ml.distributed(), Records = ml.data.windows(ml.core.tokens("abcdefgh", 1), 2),
+  Batches = ml.data.windows(ml.core.tokens("abcdefgh", 1), 2):shuffled {batch = 1},
   module = layer, Tensor = tensor(), Linear = layer, Conv = nn.Conv(1, 1, {1}, {rngs = rngs}),
   BatchNorm = nn.BatchNorm(4, {rngs = rngs}), Dropout = nn.Dropout(0.5), Embed = nn.Embed(4, 4,
   {rngs = rngs}),

@@ -105,6 +105,7 @@ local makers = {
   Compiled = function(of) return {of.traced:lower():compile()} end,
   Tokens = function() return {ml.core.tokens("abcdefghijklmnop", 1)} end,
   Records = function(of) return {ml.data.windows(of.Tokens[1], 3)} end,
+  Batches = function(of) return {of.Records[1]:shuffled {batch = 1}} end,
   DistributedConfig = function() return {ml.distributed()} end,
   Optimizer = function(of) return {of.opt} end,
   LossScale = function() return {ml.optim.LossScale()} end,

@@ -101,10 +101,11 @@ static int truncate_file(lua_State *L) {
 
 /* ---- order ---- */
 
+enum { ROUNDS = 6 };
+
 /* A permutation of 0 .. 4^half_bits - 1 that depends on the key: a balanced Feistel network (Luby
  * and Rackoff 1988) of keyed hashes. */
 static uint64_t feistel(uint64_t key, int half_bits, uint64_t x) {
-    enum { ROUNDS = 6 };
     uint64_t mask = ((uint64_t)1 << half_bits) - 1, left = x >> half_bits, right = x & mask;
     for (uint64_t round = 0; round < ROUNDS; round++) {
         uint64_t next = left ^ (hash_u64(key + round, right) & mask);
@@ -112,6 +113,25 @@ static uint64_t feistel(uint64_t key, int half_bits, uint64_t x) {
         right = next;
     }
     return left << half_bits | right;
+}
+
+/* Back: the x whose permuted value this is. */
+static uint64_t feistel_back(uint64_t key, int half_bits, uint64_t x) {
+    uint64_t mask = ((uint64_t)1 << half_bits) - 1, left = x >> half_bits, right = x & mask;
+    for (uint64_t round = ROUNDS; round-- > 0;) {
+        uint64_t before = right ^ (hash_u64(key + round, left) & mask);
+        right = left;
+        left = before;
+    }
+    return left << half_bits | right;
+}
+
+static int half_bits_of(lua_State *L, lua_Integer n) {
+    int half_bits = 1;
+    if (n < 1 || n > (lua_Integer)1 << 60)
+        state_error(L, E_VALUE, "shuffled: runs of %lld", (long long)n);
+    while ((lua_Integer)1 << (2 * half_bits) < n) half_bits++;
+    return half_bits;
 }
 
 /* shuffled(seed, first, count, n): the ids at places first .. first + count - 1 (from 0) of an
@@ -122,11 +142,10 @@ static int shuffled(lua_State *L) {
     lua_Integer first = arg_integer(L, 2, "shuffled: the first place"),
                 count = arg_int32(L, 3, "shuffled: the count"),
                 n = arg_integer(L, 4, "shuffled: how many there are");
-    if (first < 0 || count < 0 || n < 1 || n > (lua_Integer)1 << 60 || first > INT64_MAX - count)
-        state_error(L, E_VALUE, "shuffled: %lld places from %lld on, of runs of %lld",
-                    (long long)count, (long long)first, (long long)n);
-    int half_bits = 1;
-    while ((lua_Integer)1 << (2 * half_bits) < n) half_bits++;
+    int half_bits = half_bits_of(L, n);
+    if (first < 0 || count < 0 || first > INT64_MAX - count)
+        state_error(L, E_VALUE, "shuffled: %lld places from %lld on", (long long)count,
+                    (long long)first);
     lua_createtable(L, (int)count, 0);
     for (lua_Integer i = 0; i < count; i++) {
         uint64_t key = hash_u64(seed, (uint64_t)((first + i) / n));
@@ -139,14 +158,28 @@ static int shuffled(lua_State *L) {
     return 1;
 }
 
+/* shuffled_place(seed, id, run, n): the place of the id in a run (from 0) of that list. */
+static int shuffled_place(lua_State *L) {
+    uint64_t seed = (uint64_t)arg_integer(L, 1, "shuffled: the seed");
+    lua_Integer id = arg_integer(L, 2, "shuffled: the id"),
+                run = arg_integer(L, 3, "shuffled: the run"),
+                n = arg_integer(L, 4, "shuffled: how many there are");
+    int half_bits = half_bits_of(L, n);
+    if (id < 0 || id >= n || run < 0 || run >= INT64_MAX / n)
+        state_error(L, E_VALUE, "shuffled: id %lld in run %lld", (long long)id, (long long)run);
+    uint64_t key = hash_u64(seed, (uint64_t)run), x = (uint64_t)id;
+    do x = feistel_back(key, half_bits, x);
+    while (x >= (uint64_t)n);
+    lua_pushinteger(L, run * n + (lua_Integer)x);
+    return 1;
+}
+
 void lib_open_data(lua_State *L) {
-    static const luaL_Reg fns[] = {{"put_across", put_across},
-                                   {"gunzip", gunzip},
-                                   {"make_folder", make_folder},
-                                   {"is_regular_file", is_regular_file},
-                                   {"truncate", truncate_file},
-                                   {"shuffled", shuffled},
-                                   {NULL, NULL}};
+    static const luaL_Reg fns[] = {
+        {"put_across", put_across},         {"gunzip", gunzip},
+        {"make_folder", make_folder},       {"is_regular_file", is_regular_file},
+        {"truncate", truncate_file},        {"shuffled", shuffled},
+        {"shuffled_place", shuffled_place}, {NULL, NULL}};
     static const luaL_Reg inflate_meta[] = {{"__gc", inflate_gc}, {NULL, NULL}};
     value_new_type(L, VALUE_INFLATE, inflate_meta, NULL, NULL);
     luaL_setfuncs(L, fns, 0);

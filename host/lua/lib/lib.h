@@ -24,6 +24,7 @@ void lib_open_tokenizer(lua_State *L);
 void lib_open_tokens(lua_State *L);
 void lib_open_transfer(lua_State *L);
 void lib_open_whole(lua_State *L);
+void lib_open_workers(lua_State *L);
 
 /* The file of tensors at `index`, an argument; raises where it is closed. */
 struct Catalog *lib_catalog(lua_State *L, int index);

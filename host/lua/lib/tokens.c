@@ -1,5 +1,6 @@
-/* tokens.c - data files as lists of whole numbers, and batches of them. A list stays in its file:
- * of a batch a process reads what its devices hold, and nothing else. */
+/* tokens.c - data files as lists of numbers, which stay in their files; lists joined to one, looked
+ * through, and cut into pieces. Batches of them: tokens_batch.c. */
+#include "lua/lib/tokens.h"
 #include "lua/lib/lib.h"
 #include "lua/value/value.h"
 
@@ -16,12 +17,6 @@ enum { CHUNK = 1 << 16 };
 
 /* ---- files ---- */
 #define VALUE_FILE "meshlua.file"
-
-/* User value 1 is its name. */
-typedef struct DataFile {
-    int fd;       /* -1: closed */
-    int64_t size; /* -1: it can only be read from its beginning to its end, as a pipe */
-} DataFile;
 
 static DataFile *file_at(lua_State *L, int index) {
     return value_udata(L, index, VALUE_FILE);
@@ -104,61 +99,119 @@ static int data_bytes(lua_State *L) {
     return 1;
 }
 
-/* ---- lists: user value 1 is the string or the file that holds the numbers, 2 memory for what
- * comes from a file ---- */
-#define VALUE_TOKENS "meshlua.tokens"
+/* ---- lists ---- */
 
-typedef struct Tokens {
-    const uint8_t *bytes; /* NULL: they are in the file, */
-    const DataFile *file;
-    int64_t begin; /* from this byte on */
-    int64_t n;
-    int32_t width; /* bytes per number: 1, 2 or 4, little-endian, unsigned */
-} Tokens;
-
-static uint32_t number_at(const uint8_t *p, int32_t width) {
-    uint32_t id = p[0];
-    if (width > 1) id |= (uint32_t)p[1] << 8;
-    if (width > 2) id |= (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-    return id;
-}
-
-static const Tokens *tokens_at(lua_State *L, int index) {
+const Tokens *tokens_at(lua_State *L, int index) {
     return value_udata(L, index, VALUE_TOKENS);
 }
 
-/* n bytes that last as long as the tokens at `index`, until the next call. */
-static char *tokens_memory(lua_State *L, int index, size_t n) {
-    lua_getiuservalue(L, index, 2);
-    if (lua_rawlen(L, -1) < n) {
-        lua_pop(L, 1);
-        lua_newuserdatauv(L, n, 0);
-        lua_pushvalue(L, -1);
-        lua_setiuservalue(L, index, 2);
+const Tokens *tokens_part_at(const Tokens *t, int64_t *at) {
+    int32_t low = 0, high = t->nparts; /* part[low].first <= *at */
+    if (!high) return t;
+    while (high - low > 1) {
+        int32_t middle = low + (high - low) / 2;
+        if (t->part[middle].first <= *at)
+            low = middle;
+        else
+            high = middle;
     }
-    char *memory = lua_touserdata(L, -1);
-    lua_pop(L, 1);
-    return memory;
+    *at -= t->part[low].first;
+    return t->part[low].tokens;
 }
 
-/* `count` numbers from `first` on of the tokens at `index`, until the next call. The file may have
- * changed since it was opened. */
-static const uint8_t *tokens_read(lua_State *L, int index, int64_t first, int64_t count) {
-    const Tokens *t = tokens_at(L, index);
+const uint8_t *tokens_span(const Tokens *t, int64_t first, int64_t *count, uint8_t *room,
+                           int64_t *read, TokensFault *fault) {
+    t = tokens_part_at(t, &first);
+    if (*count > t->n - first) *count = t->n - first;
     int64_t at = t->begin + first * t->width;
-    size_t n = (size_t)(count * t->width);
     if (t->bytes) return t->bytes + at;
-    char *out = tokens_memory(L, index, n);
-    int64_t got = file_read(state_of(L), t->file, at, out, n);
-    if (got == (int64_t)n) return (uint8_t *)out;
-    const char *why = got < 0 ? strerror(errno) : "it has become shorter since it was opened";
-    lua_getiuservalue(L, index, 1);
-    lua_getiuservalue(L, -1, 1);
-    state_error(L, E_IO, "%s: bytes %lld to %lld cannot be read: %s", lua_tostring(L, -1),
-                (long long)at, (long long)at + (long long)n - 1, why);
+    if (*count > TOKENS_ROOM / t->width) *count = TOKENS_ROOM / t->width;
+    int64_t n = *count * t->width, got = file_read_at(t->file->fd, room, (size_t)n, at);
+    if (got > 0) *read += got;
+    if (got == n) return room;
+    *fault = (TokensFault){t, at, n, got < 0 ? errno : 0};
+    return NULL;
 }
 
-/* tokens(bytes or file, width [, first byte, from 0 [, count]]) */
+/* Pushes the userdata of `t`, which is the list at `index` or one of its parts. */
+static void push_holder(lua_State *L, int index, const Tokens *t) {
+    const Tokens *from = lua_touserdata(L, index);
+    lua_pushvalue(L, index);
+    for (int32_t i = 0; i < from->nparts; i++) {
+        if (from->part[i].tokens != t) continue;
+        lua_getiuservalue(L, -1, 1);
+        lua_rawgeti(L, -1, i + 1);
+        lua_replace(L, -3);
+        lua_pop(L, 1);
+        return;
+    }
+}
+
+/* The name of the file that a list without parts, on top of the stack, is in: takes its place. */
+static void replace_by_name(lua_State *L, const Tokens *t) {
+    lua_getiuservalue(L, -1, t->file ? 1 : 2);
+    if (t->file) {
+        lua_getiuservalue(L, -1, 1);
+        lua_remove(L, -2);
+    }
+    lua_remove(L, -2);
+}
+
+void tokens_push_name(lua_State *L, int index, int64_t at, int64_t *byte) {
+    const Tokens *t = tokens_part_at(tokens_at(L, index), &at);
+    *byte = t->begin + at * t->width;
+    push_holder(L, index, t);
+    replace_by_name(L, t);
+}
+
+void tokens_raise(lua_State *L, int index, const TokensFault *fault) {
+    const char *why =
+        fault->error ? strerror(fault->error) : "it has become shorter since it was opened";
+    push_holder(L, index, fault->tokens);
+    replace_by_name(L, fault->tokens);
+    state_error(L, E_IO, "%s: bytes %lld to %lld cannot be read: %s", lua_tostring(L, -1),
+                (long long)fault->at, (long long)(fault->at + fault->bytes - 1), why);
+}
+
+/* As tokens_span, of the list at `index`; raises. */
+static const uint8_t *read_span(lua_State *L, int index, int64_t first, int64_t *count,
+                                uint8_t *room) {
+    TokensFault fault;
+    const uint8_t *p =
+        tokens_span(tokens_at(L, index), first, count, room, &state_of(L)->data_bytes, &fault);
+    if (!p) tokens_raise(L, index, &fault);
+    return p;
+}
+
+static uint8_t *push_room(lua_State *L) {
+    return lua_newuserdatauv(L, TOKENS_ROOM, 0);
+}
+
+Tokens *tokens_push(lua_State *L, int32_t nparts) {
+    size_t parts = (size_t)nparts * sizeof(struct TokensPart);
+    Tokens *t = lua_newuserdatauv(L, sizeof *t + parts, 2);
+    *t = (Tokens){.dtype = -1, .nparts = nparts};
+    lua_insert(L, -2);
+    lua_setiuservalue(L, -2, 1);
+    luaL_setmetatable(L, VALUE_TOKENS);
+    return t;
+}
+
+/* The width of a number, or a dtype, at `index`. */
+static int32_t read_kind(lua_State *L, int index, int32_t *dtype) {
+    *dtype = -1;
+    if (lua_type(L, index) == LUA_TSTRING) {
+        *dtype = (int32_t)value_dtype(L, index);
+        return dtype_size((DType)*dtype);
+    }
+    lua_Integer width = arg_integer(L, index, "tokens: the width");
+    if (width != 1 && width != 2 && width != 4)
+        state_error(L, E_VALUE, "tokens: a width of %lld", (long long)width);
+    return (int32_t)width;
+}
+
+/* tokens(bytes or file, width or dtype [, first byte, from 0 [, count [, name]]]): the name of the
+ * file that the bytes are from, for errors. */
 static int tokens_new(lua_State *L) {
     size_t n;
     const char *bytes = NULL;
@@ -167,21 +220,47 @@ static int tokens_new(lua_State *L) {
         n = file->size > 0 ? (size_t)file->size : 0;
     else
         bytes = arg_string(L, 1, &n, "tokens: the bytes");
-    lua_Integer width = arg_integer(L, 2, "tokens: the width"), skip = 0;
+    int32_t dtype, width = read_kind(L, 2, &dtype);
+    lua_Integer skip = 0;
     if (!lua_isnoneornil(L, 3)) skip = arg_integer(L, 3, "tokens: the first byte");
-    if ((width != 1 && width != 2 && width != 4) || skip < 0 || (size_t)skip > n)
-        state_error(L, E_VALUE, "tokens: a width of %lld, from byte %lld of %lld", (long long)width,
-                    (long long)skip, (long long)n);
+    if (skip < 0 || (size_t)skip > n)
+        state_error(L, E_VALUE, "tokens: from byte %lld of %lld", (long long)skip, (long long)n);
     lua_Integer room = (lua_Integer)(n - (size_t)skip) / width, count = room;
     if (!lua_isnoneornil(L, 4)) count = arg_integer(L, 4, "tokens: the count");
     if (count < 0 || count > room)
         state_error(L, E_VALUE, "tokens: %lld number%s of the %lld there are", (long long)count,
                     str_s(count), (long long)room);
-    Tokens *t = lua_newuserdatauv(L, sizeof *t, 2);
-    *t = (Tokens){(const uint8_t *)bytes, file, skip, count, (int32_t)width};
+    lua_settop(L, 5);
     lua_pushvalue(L, 1);
+    Tokens *t = tokens_push(L, 0);
+    t->bytes = (const uint8_t *)bytes, t->file = file, t->begin = skip, t->n = count;
+    t->width = width, t->dtype = dtype;
+    lua_pushvalue(L, 5);
+    lua_setiuservalue(L, -2, 2);
+    return 1;
+}
+
+/* tokens_join(lists): one list, each behind the one before; of one width. */
+static int tokens_join(lua_State *L) {
+    arg_check_type(L, 1, LUA_TTABLE, "tokens_join: the lists");
+    int32_t n = (int32_t)lua_rawlen(L, 1);
+    lua_settop(L, 1);
+    lua_pushnil(L);
+    Tokens *t = tokens_push(L, n);
+    lua_createtable(L, n, 0); /* a table of its own: the caller's may change */
+    for (int32_t i = 0; i < n; i++) {
+        lua_rawgeti(L, 1, i + 1);
+        const Tokens *part = tokens_at(L, -1);
+        if (i == 0) t->width = part->width, t->dtype = part->dtype;
+        if (part->nparts) state_error(L, E_VALUE, "tokens_join: list %d is joined", (int)i + 1);
+        if (part->width != t->width || part->dtype != t->dtype)
+            state_error(L, E_VALUE, "tokens_join: list %d has %d bytes per number, the first %d",
+                        (int)i + 1, (int)part->width, (int)t->width);
+        t->part[i].tokens = part, t->part[i].first = t->n;
+        t->n += part->n;
+        lua_rawseti(L, -2, i + 1);
+    }
     lua_setiuservalue(L, -2, 1);
-    luaL_setmetatable(L, VALUE_TOKENS);
     return 1;
 }
 
@@ -196,6 +275,27 @@ static int tokens_width(lua_State *L) {
     return 1;
 }
 
+/* tokens_on_disk(tokens): are they, or some of them, read from a file that may take its time? */
+static int tokens_on_disk(lua_State *L) {
+    const Tokens *t = tokens_at(L, 1);
+    bool any = t->file != NULL;
+    for (int32_t i = 0; i < t->nparts; i++) any = any || t->part[i].tokens->file;
+    lua_pushboolean(L, any);
+    return 1;
+}
+
+/* tokens:place(i): the name of the file that has number i (from 0), or nil, and its first byte
+ * there: of what was packed, as it lies unpacked. */
+static int tokens_place(lua_State *L) {
+    lua_Integer at = arg_integer(L, 2, "place: the number");
+    int64_t byte, n = tokens_at(L, 1)->n;
+    if (at < 0 || at >= n)
+        state_error(L, E_VALUE, "place: number %lld of %lld", (long long)at, (long long)n);
+    tokens_push_name(L, 1, at, &byte);
+    lua_pushinteger(L, byte);
+    return 2;
+}
+
 /* A range first <= i < last at 2 and 3, from 0; where there is none, all. */
 static void read_range(lua_State *L, const Tokens *t, const char *who, lua_Integer *first,
                        lua_Integer *last) {
@@ -207,23 +307,27 @@ static void read_range(lua_State *L, const Tokens *t, const char *who, lua_Integ
                     (long long)*last, (long long)t->n, str_s(t->n));
 }
 
-/* tokens:largest([first, last]): 0 where there are none. */
+/* tokens:largest([first, last]): the largest, 0 where there are none, and its first place. */
 static int tokens_largest(lua_State *L) {
     const Tokens *t = tokens_at(L, 1);
-    lua_Integer first, last;
+    lua_Integer first, last, at = -1;
     uint32_t largest = 0;
+    if (t->dtype >= 0)
+        state_error(L, E_DTYPE, "largest: of ids; these are %s", dtype_name((DType)t->dtype));
     read_range(L, t, "largest", &first, &last);
-    while (first < last) {
-        int64_t n = last - first < CHUNK ? last - first : CHUNK;
-        const uint8_t *p = tokens_read(L, 1, first, n);
+    uint8_t *room = push_room(L);
+    for (int64_t n; first < last; first += n) {
+        n = last - first;
+        const uint8_t *p = read_span(L, 1, first, &n, room);
         for (int64_t i = 0; i < n; i++) {
-            uint32_t id = number_at(p + i * t->width, t->width);
-            if (id > largest) largest = id;
+            uint32_t id = tokens_number(p + i * t->width, t->width);
+            if (id > largest || at < 0) largest = id, at = first + i;
         }
-        first += n;
     }
     lua_pushinteger(L, largest);
-    return 1;
+    if (at < 0) return 1;
+    lua_pushinteger(L, at);
+    return 2;
 }
 
 /* tokens:bytes([first, last]): of these numbers, as they lie in the file. */
@@ -232,154 +336,138 @@ static int tokens_bytes(lua_State *L) {
     lua_Integer first, last;
     luaL_Buffer b;
     read_range(L, t, "bytes", &first, &last);
+    uint8_t *room = push_room(L);
     luaL_buffinit(L, &b);
-    while (first < last) {
-        int64_t n = last - first < CHUNK ? last - first : CHUNK;
-        char *out = luaL_prepbuffsize(&b, (size_t)(n * t->width));
-        memcpy(out, tokens_read(L, 1, first, n), (size_t)(n * t->width));
+    for (int64_t n; first < last; first += n) {
+        n = last - first < TOKENS_ROOM / t->width ? last - first : TOKENS_ROOM / t->width;
+        char *out = luaL_prepbuffsize(&b, TOKENS_ROOM);
+        memcpy(out, read_span(L, 1, first, &n, room), (size_t)(n * t->width));
         luaL_addsize(&b, (size_t)(n * t->width));
-        first += n;
     }
     luaL_pushresult(&b);
     return 1;
 }
 
-/* ---- batches ---- */
-
-/* What is read of a batch whose rows begin at the starts in the list at index 2. */
-typedef struct RowPart {
-    Dims row;                /* a row's shape */
-    int64_t start[MAX_RANK]; /* of the batch: the first row, and where in a row */
-    Dims part;               /* rows, and how much of each dim of a row */
-    int run_dim;             /* from this dim on the part lies in one run, in the file and here */
-    int64_t run;             /* numbers in it */
-} RowPart;
-
-static RowPart row_part(const Tensor *t, int32_t slot, const Dims *row) {
-    RowPart p = {.row = *row, .run = 1};
-    p.part = tensor_part(t, slot, p.start);
-    int d = p.part.rank - 1;
-    while (d > 1 && p.part.at[d] == row->at[d - 1] && t->local.at[d] == p.part.at[d]) d--;
-    p.run_dim = d > 0 ? d : 1;
-    for (int k = p.run_dim; k < p.part.rank; k++) p.run *= p.part.at[k];
-    return p;
-}
-
-/* Returns the first number that the dtype does not hold; n: there is none. */
-static int64_t copy_numbers(char *out, const uint8_t *from, int32_t width, int64_t n, DType dtype) {
-    if (dtype == DT_U8) {
-        memcpy(out, from, (size_t)n);
-        return n;
-    }
-    uint32_t any = 0;
-    for (int64_t i = 0; i < n; i++, out += 4) {
-        uint32_t id = number_at(from + i * width, width);
-        any |= id;
-        memcpy(out, &id, 4);
-    }
-    int64_t first = n;
-    for (int64_t i = 0; any > INT32_MAX && first == n; i++)
-        if (number_at(from + i * width, width) > INT32_MAX) first = i;
-    return first;
-}
-
-/* Numbers `at` and on, which lie at `from`; raises for one that is too large. */
-static void put_run(lua_State *L, const Tokens *t, const uint8_t *from, int64_t at, int64_t n,
-                    DType dtype, char *out) {
-    int64_t bad = copy_numbers(out, from, t->width, n, dtype);
-    if (bad < n)
-        state_error(L, E_VALUE, "windows: number %lld (from 0) is %llu, which int32 does not hold",
-                    (long long)(at + bad),
-                    (unsigned long long)number_at(from + bad * t->width, t->width));
-}
-
-/* Reads one row of the part from number `at` on, run by run, into a shard: `to` is its row. `next`,
- * or NULL: that of a shard like it, of which the row begins one number later. */
-static void read_row(lua_State *L, const Tokens *t, const Tensor *x, const RowPart *p, int64_t at,
-                     char *to, char *next) {
-    int64_t index[MAX_RANK] = {0}, strides[MAX_RANK], out = 0;
-    DType dtype = x->type->dtype;
-    dims_strides(&p->row, 1, strides); /* of dim d of the batch: strides[d - 1] */
-    for (int d = 1; d < p->part.rank; d++) at += p->start[d] * strides[d - 1];
-    for (;;) {
-        const uint8_t *from = tokens_read(L, 1, at, p->run + (next != NULL));
-        put_run(L, t, from, at, p->run, dtype, to + out);
-        if (next) put_run(L, t, from + t->width, at + 1, p->run, dtype, next + out);
-        int d = p->run_dim - 1;
-        for (; d > 0; d--) {
-            at += strides[d - 1];
-            out += x->strides[d];
-            if (++index[d] < p->part.at[d]) break;
-            at -= strides[d - 1] * p->part.at[d];
-            out -= x->strides[d] * p->part.at[d];
-            index[d] = 0;
-        }
-        if (d <= 0) return;
-    }
-}
-
-static int64_t start_at(lua_State *L, int64_t i) {
-    lua_rawgeti(L, 2, (lua_Integer)i + 1);
-    int64_t start = arg_integer(L, -1, "windows: a start");
-    lua_pop(L, 1);
-    return start;
-}
-
-/* Every row must be there, also those that other processes read. */
-static void check_starts(lua_State *L, const Tokens *t, int64_t rows, int64_t length) {
-    for (int64_t i = 0; i < rows; i++) {
-        int64_t start = start_at(L, i);
-        if (start < 0 || start > t->n - length)
-            state_error(L, E_VALUE, "%lld number%s from %lld on, of the %lld there are",
-                        (long long)length, str_s(length), (long long)start, (long long)t->n);
-    }
-}
-
-/* A shard of x[0], and of x[1] if there are two, whose rows begin one number later. */
-static void read_shard(lua_State *L, const Tokens *t, Tensor *const *x, int n, int32_t slot,
-                       const Dims *row) {
-    RowPart p = row_part(x[0], slot, row);
-    char *room[2] = {NULL, NULL};
-    int64_t rows = dims_count(&p.part) ? p.part.at[0] : 0;
-    for (int k = 0; k < n; k++) {
-        room[k] = value_push_room(L, x[k], slot);
-        if (!dims_equal(&p.part, &x[k]->local)) tensor_poison(x[k], room[k]);
-    }
-    for (int64_t i = 0; i < rows; i++) {
-        int64_t to = i * x[0]->strides[0];
-        read_row(L, t, x[0], &p, start_at(L, p.start[0] + i), room[0] + to,
-                 room[1] ? room[1] + to : NULL);
-    }
-    for (int k = 0; k < n; k++)
-        state_check(L, state_of(L), tensor_write_shard(x[k], slot, room[k]));
-    lua_pop(L, n);
-}
-
-/* tokens:windows(starts, shape, dtype [, sharding [, both]]): [#starts, shape...], row i the
- * numbers from starts[i] (from 0) on, put where the sharding wants them. dtype: "int32", or "uint8"
- * where a number is a byte. both: and a second like it, whose rows begin one number later; the file
- * is read once for the two. */
-static int tokens_windows(lua_State *L) {
-    Host *h = state_of(L);
+/* tokens:numbers([first, last]): a list of them; of whole numbers. */
+static int tokens_numbers(lua_State *L) {
     const Tokens *t = tokens_at(L, 1);
-    arg_check_type(L, 2, LUA_TTABLE, "windows: the starts");
-    Dims row = value_dims(L, 3, 0, "a row's shape"), dims = {1, {(int64_t)lua_rawlen(L, 2)}};
-    DType dtype = value_dtype(L, 4);
-    if (dtype != DT_I32 && (dtype != DT_U8 || t->width != 1))
-        state_error(L, E_DTYPE, "windows: %s; numbers become int32, bytes uint8, too",
-                    dtype_name(dtype));
-    if (row.rank == MAX_RANK) state_error(L, E_SHAPE, "windows: a row of rank %d", row.rank);
-    for (int d = 0; d < row.rank; d++) dims_push(&dims, row.at[d]);
-    if (dims_count(&dims) < 0) state_error(L, E_SHAPE, "windows: a row has no such shape");
-    const Layout *layout = value_layout_at(L, h, 5, &dims, "the batch");
-    const Type *type = type_make(&h->cx, dtype, &dims, layout);
-    int n = lua_toboolean(L, 6) ? 2 : 1;
-    check_starts(L, t, dims.at[0], dims_count(&row) + n - 1);
-    Tensor *x[2];
-    for (int k = 0; k < n; k++) x[k] = value_push_fresh(L, h, type, true)->t;
-    for (int32_t slot = 0; slot < x[0]->nslot && tensor_has_data(x[0]); slot++)
-        read_shard(L, t, x, n, slot, &row);
-    return n;
+    lua_Integer first, last, k = 0;
+    if (t->dtype >= 0 && t->dtype != DT_I64)
+        state_error(L, E_DTYPE, "numbers: of ids; these are %s", dtype_name((DType)t->dtype));
+    read_range(L, t, "numbers", &first, &last);
+    if (last - first > INT32_MAX)
+        state_error(L, E_VALUE, "numbers: %lld are too many for a list", (long long)(last - first));
+    uint8_t *room = push_room(L);
+    lua_createtable(L, (int)(last - first), 0);
+    for (int64_t n; first < last; first += n) {
+        n = last - first;
+        const uint8_t *p = read_span(L, 1, first, &n, room);
+        for (int64_t i = 0; i < n; i++, p += t->width) {
+            int64_t wide = 0;
+            if (t->dtype >= 0)
+                memcpy(&wide, p, sizeof wide);
+            else
+                wide = tokens_number(p, t->width);
+            lua_pushinteger(L, wide);
+            lua_rawseti(L, -2, ++k);
+        }
+    }
+    return 1;
+}
+
+/* ---- cut into pieces ---- */
+enum { LONGEST_MARK = 16 };
+
+/* What stands between pieces, and how much of it has just been read: the search goes back by
+ * `back`, as Knuth, Morris and Pratt have it. */
+typedef struct CutMark {
+    uint32_t id[LONGEST_MARK];
+    int back[LONGEST_MARK + 1];
+    int n, seen;
+} CutMark;
+
+static CutMark read_mark(lua_State *L, const Tokens *t) {
+    CutMark m = {.n = 1};
+    size_t n = 1;
+    if (lua_isinteger(L, 2)) {
+        m.id[0] = (uint32_t)lua_tointeger(L, 2);
+    } else {
+        const char *text = arg_string(L, 2, &n, "cut: the mark");
+        if (n < 1 || n > LONGEST_MARK || t->width != 1)
+            state_error(L, E_VALUE, "cut: a mark of %d bytes; 1 to %d, in a text", (int)n,
+                        LONGEST_MARK);
+        for (size_t i = 0; i < n; i++) m.id[i] = (uint8_t)text[i];
+    }
+    m.n = (int)n;
+    m.back[0] = -1;
+    for (int i = 0, k = -1; i < m.n; m.back[++i] = ++k)
+        while (k >= 0 && m.id[k] != m.id[i]) k = m.back[k];
+    return m;
+}
+
+/* Reads one more; is it the mark's last? */
+static bool mark_ends(CutMark *m, uint32_t id) {
+    while (m->seen >= 0 && m->id[m->seen] != id) m->seen = m->back[m->seen];
+    if (++m->seen < m->n) return false;
+    m->seen = 0;
+    return true;
+}
+
+static void add_piece(luaL_Buffer *b, int64_t begin, int64_t end) {
+    const int64_t piece[] = {begin, end};
+    if (end > begin) luaL_addlstring(b, (const char *)piece, sizeof piece);
+}
+
+/* tokens:cut(mark [, keep]): an int64 list of where the pieces between marks begin and end, one
+ * after the other; those without numbers are left out. The mark is an id, or of bytes a text of up
+ * to 16. It belongs to no piece; keep "end": to the one before it; "start": to the one behind. */
+static int tokens_cut(lua_State *L) {
+    const Tokens *t = tokens_at(L, 1);
+    if (t->dtype >= 0)
+        state_error(L, E_DTYPE, "cut: of ids; these are %s", dtype_name((DType)t->dtype));
+    CutMark m = read_mark(L, t);
+    const char *keep = lua_isnoneornil(L, 3) ? "" : arg_string(L, 3, NULL, "cut: keep");
+    int64_t tail = *keep == 'e' ? 0 : m.n, next = *keep == 's' ? m.n : 0, begin = 0;
+    luaL_Buffer b;
+    lua_settop(L, 3);
+    uint8_t *room = push_room(L);
+    luaL_buffinit(L, &b);
+    for (int64_t first = 0, n; first < t->n; first += n) {
+        n = t->n - first < TOKENS_ROOM ? t->n - first : TOKENS_ROOM;
+        const uint8_t *p = read_span(L, 1, first, &n, room);
+        for (int64_t i = 0; i < n; i++) {
+            if (t->width == 1 && m.seen == 0) { /* most bytes are not the first of a mark */
+                const uint8_t *q = memchr(p + i, (int)m.id[0], (size_t)(n - i));
+                if (!q) break;
+                i = q - p;
+            }
+            if (!mark_ends(&m, tokens_number(p + i * t->width, t->width))) continue;
+            int64_t end = first + i + 1;
+            add_piece(&b, begin, end - tail);
+            begin = end - next;
+        }
+    }
+    add_piece(&b, begin, t->n);
+    luaL_pushresult(&b);
+    size_t bytes;
+    const char *list = lua_tolstring(L, -1, &bytes);
+    Tokens *pieces = tokens_push(L, 0);
+    pieces->bytes = (const uint8_t *)list, pieces->n = (int64_t)(bytes / sizeof(int64_t));
+    pieces->width = sizeof(int64_t), pieces->dtype = DT_I64;
+    return 1;
+}
+
+/* The hash of a run, in one piece: the same however it is read. */
+static uint64_t hash_run(lua_State *L, uint64_t hash, int64_t first, int64_t count, uint8_t *room) {
+    int32_t width = tokens_at(L, 1)->width;
+    uint8_t *all = lua_newuserdatauv(L, (size_t)(count * width) + 1, 0), *to = all;
+    for (int64_t n; count > 0; first += n, count -= n, to += n * width) {
+        n = count;
+        memcpy(to, read_span(L, 1, first, &n, room), (size_t)(n * width));
+    }
+    hash = hash_bytes(hash, all, (size_t)(to - all));
+    lua_pop(L, 1);
+    return hash;
 }
 
 /* tokens_fingerprint(tokens): 16 digits that say whether they are the same numbers: a hash of all,
@@ -389,11 +477,12 @@ static int tokens_fingerprint(lua_State *L) {
     const Tokens *t = tokens_at(L, 1);
     int64_t runs = (t->n + CHUNK - 1) / CHUNK, n = runs < SAMPLES ? runs : SAMPLES;
     int64_t before = state_of(L)->data_bytes;
+    uint8_t *room = push_room(L);
     uint64_t hash = hash_u64((uint64_t)t->width, (uint64_t)t->n);
     for (int64_t i = 0; i < n; i++) {
         int64_t first = (n < 2 ? 0 : (runs - 1) * i / (n - 1)) * CHUNK;
         int64_t count = t->n - first < CHUNK ? t->n - first : CHUNK;
-        hash = hash_bytes(hash, tokens_read(L, 1, first, count), (size_t)(count * t->width));
+        hash = hash_run(L, hash, first, count, room);
     }
     state_of(L)->data_bytes = before;
     char text[17];
@@ -406,18 +495,23 @@ void lib_open_tokens(lua_State *L) {
     static const luaL_Reg fns[] = {{"data_file", file_open},
                                    {"data_bytes", data_bytes},
                                    {"tokens", tokens_new},
+                                   {"tokens_join", tokens_join},
+                                   {"tokens_on_disk", tokens_on_disk},
                                    {"tokens_fingerprint", tokens_fingerprint},
                                    {NULL, NULL}};
     static const luaL_Reg file_meta[] = {{"__gc", file_gc}, {"__close", file_gc}, {NULL, NULL}};
     static const luaL_Reg file_methods[] = {
         {"size", file_size}, {"head", file_head}, {"all", file_all}, {NULL, NULL}};
     static const luaL_Reg tokens_meta[] = {{"__len", tokens_len}, {NULL, NULL}};
-    static const luaL_Reg tokens_methods[] = {{"windows", tokens_windows},
-                                              {"largest", tokens_largest},
+    static const luaL_Reg tokens_methods[] = {{"largest", tokens_largest},
                                               {"bytes", tokens_bytes},
+                                              {"numbers", tokens_numbers},
                                               {"width", tokens_width},
+                                              {"place", tokens_place},
+                                              {"cut", tokens_cut},
                                               {NULL, NULL}};
     value_new_type(L, VALUE_FILE, file_meta, file_methods, NULL);
     value_new_type(L, VALUE_TOKENS, tokens_meta, tokens_methods, NULL);
     luaL_setfuncs(L, fns, 0);
+    tokens_open_batches(L);
 }

@@ -81,12 +81,30 @@ Program:why(program: Program, value: integer) -> string, string
   The type of a value as it will lie, and who split it.
 data.bytes_read() -> integer
   How many bytes of data files this process has read.
-data.idx(files: table) -> Records
+data.computed(n: integer, fn: function) -> Records
+  Records that a function of the id (from 0) gives: tables of fields.
+data.documents(tokens: Tokens, {ends: integer, starts: integer}) -> Records
+  The documents of a list of ids: an id ends each, or starts it.
+data.idx(paths: table) -> Records
   Records from IDX files, one file a field.
+data.jsonl(path: string|string[], {fields: string[]}) -> Records
+  Records from lines of JSON, an object each.
 data.largest(tokens: Tokens) -> integer
   The largest of the ids, 0 where there are none.
-data.tokens(path: string) -> Tokens
-  The ids of a file, by what it is.
+data.mix(kinds: table, weights: table) -> Records
+  Records of several kinds by weights: any number of them from the first on has each kind's share to within
+  one.
+data.npy(paths: table) -> Records
+  Records from npy files, one file a field.
+data.pack(documents: Records, length: integer, {mode: "split"|"best_fit", file: string}) -> Records
+  Documents as rows of one length: inputs, labels, segments for attention, weights of the labels. file: where
+  the index is kept.
+data.tensors(values: table) -> Records
+  Records from tensors, whose first dim counts them.
+data.text(path: string|string[], {separator: string}) -> Records
+  Texts: each file is one, or what stands between separators.
+data.tokens(path: string|string[]) -> Tokens
+  The ids of a file, by what it is; several files, or a name with *, are one list.
 data.windows(tokens: Tokens, length: integer, first: integer?, last: integer?) -> Records
   Pieces of a text, to learn from each what comes next.
 Tokenizer.bos: integer
@@ -121,8 +139,15 @@ Tokenizer:tokens(self: Tokenizer, source: string|Tokens, {special: boolean|"refu
   The ids of a text file, or of bytes that data.tokens gave, for training. Or nil, message, code.
 tokens:bytes(tokens: Tokens, first: integer?, last: integer?) -> string
   The ids as bytes.
-tokens:largest(tokens: Tokens, first: integer?, last: integer?) -> integer
-  The largest id of a range.
+tokens:cut(tokens: Tokens, mark: integer|string, keep: string?) -> Tokens
+  Where the pieces between marks begin and end, as a list: the mark is an id, or a text of up to 16 bytes. It
+  belongs to no piece; keep "end": to the one before it, "start": to the one behind.
+tokens:largest(tokens: Tokens, first: integer?, last: integer?) -> integer, integer?
+  The largest id of a range, and its first place.
+tokens:numbers(tokens: Tokens, first: integer?, last: integer?) -> integer[]
+  The ids as a list.
+tokens:place(tokens: Tokens, at: integer) -> string?, integer
+  The file that has id number `at` (from 0), and its first byte there.
 tokens:width(tokens: Tokens) -> integer
   Bytes per id.
 tokens:windows(tokens: Tokens, starts: table, shape: shape, dtype: dtype,
@@ -132,8 +157,22 @@ Records:batch(self: Records, ids: integer[], shardings: table?) -> table
   The given records (ids from 0): a tensor of each field.
 Records:each(self: Records, size: integer, shardings: table?) -> function
   All records in order, in batches of one size.
-Records:shuffled(self: Records, {batch: integer, seed: integer, shardings: table}) -> function
-  Batches in random order: a function from a step (from 1) to its batch.
+Records:filter(self: Records, pick: function, {file: string}) -> Records
+  Those for which pick(record, id) is true; all are looked at once. file: where the index of them is kept.
+Records:fingerprint(self: Records) -> table
+  Says for each field whether the data is the same.
+Records:get(self: Records, id: integer) -> table
+  One record (ids from 0), as numbers in nested lists and texts.
+Records:map(self: Records, fn: string|function, {workers: integer}) -> Records
+  What fn(record, id) makes of each: tables of fields. The name of a module that returns fn: in threads, ahead
+  of the step.
+Records:shuffled(self: Records, {batch: integer, seed: integer, shardings: table,
+    prefetch: integer}) -> Batches
+  Batches in random order: called with a step (from 1) they give its batch, and begin those behind it.
+Batches:__call(self: Batches, step: integer) -> table
+  The batch of a step.
+Batches:where(self: Batches, id: integer, epoch: integer?) -> integer, integer
+  The step that has a record (ids from 0), and its row there; epoch: how often all have come before.
 metrics.Accuracy({top_k: integer}) -> Accuracy
   The share of rows whose label is where the logits are largest, or among the top_k largest.
 metrics.Mean({of: string}) -> Mean

@@ -15,12 +15,11 @@ local M = {}
 
 --- A hash of each field of the data.
 local function fingerprints(data)
-  local found, known = {}, {}
+  local found = {}
   for _, part in ipairs {"train", "valid"} do
-    for name, field in pairs(type(data[part]) == "table" and data[part].fields or {}) do
-      local numbers = field.numbers
-      known[numbers] = known[numbers] or core.tokens_fingerprint(numbers)
-      found[part .. "." .. name] = ("%s, %d records"):format(known[numbers], data[part].n)
+    local records = data[part]
+    for name, mark in pairs(type(records) == "table" and records.fields and records:fingerprint() or {}) do
+      found[part .. "." .. name] = mark
     end
   end
   return found

@@ -22,8 +22,9 @@ function M.data(config, path)
   if not tokens then return nil, message, code end
   local largest = data.largest(tokens)
   if largest >= config.vocab then
-    return nil, ("id %d of the data is outside the vocabulary of %d; set --vocab"):format(largest,
-      config.vocab), "E_VALUE"
+    local file, byte = tokens:place(select(2, tokens:largest()))
+    local text = "%s: id %d of the data is outside the vocabulary of %d, at byte %d; set --vocab"
+    return nil, text:format(file, largest, config.vocab, byte), "E_VALUE"
   end
   local cut = #tokens - #tokens // 10
   local train, valid

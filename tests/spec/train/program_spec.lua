@@ -346,7 +346,7 @@ return setmetatable({data = function() return %s end}, {__index = gpt})]]
     refuses(3, "the file is empty", data(file("")))
     refuses(3, "too few", data(file("short")))
     refuses(3, "magic number", data(file(string.pack("<i4i4i4", 20240326, 3, 0) .. ("\0"):rep(1012), ".bin")))
-    refuses(2, "of the data is outside the vocabulary of 49", train "--vocab=49 --mesh=none")
+    refuses(2, "of the data is outside the vocabulary of 49, at byte ", train "--vocab=49 --mesh=none")
     refuses(3, "install Debian's package bible-kjv",
       shell('PATH=/nonexistent "$MESHLUA" models/train.lua' .. SMALL))
   end)
