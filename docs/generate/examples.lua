@@ -767,6 +767,12 @@ os.remove(file)]],
   ["data.documents"] = [[
 local tokens = ml.core.tokens("one.two.", 1)
 print(ml.show(ml.data.documents(tokens, {ends = 46}):get(1)))]],
+  ["data.encode"] = [[
+local file = os.tmpname()
+io.open(file, "w"):write("one two"):close()
+local texts = assert(ml.data.text(file))
+print(ml.show(ml.data.encode(texts, function(text) return {text:byte(1, 3)} end):get(0)))
+os.remove(file)]],
   ["data.pack"] = [[
 local documents = ml.data.documents(ml.core.tokens("one.two.three.", 1), {ends = 46})
 print(ml.show(ml.data.pack(documents, 6):batch {0}))]],

@@ -114,7 +114,8 @@ add("data", {
     local ahead = core.rows(all, 2, {2}, "int32", nil, false, reader)
     local last = core.rows(all, 2, {2}, "int32", NamedSharding(mesh, P()))
     local numbers = {both:numbers(8, 11), both:place(8), both:cut(32):numbers(), core.tokens_on_disk(both),
-      core.pack({{1, 2}}, "int32", {1, 2}), core.shuffled_place(1, 3, 2, 9), core.learn {{1.5}}}
+      core.pack({{1, 2}}, "int32", {1, 2}), core.shuffled_place(1, 3, 2, 9), core.learn {{1.5}},
+      core.private_folder "ids" or false}
     assert(core.truncate(s.file, 15))
     assert(core.make_folder(s.folder))
     os.remove(s.folder)

@@ -31,7 +31,8 @@ local samples = {any = tensor, axes = 1, boolean = true, dtype = "float32", ["fa
 --- Of parameters for which any value of the type will not do.
 local own = {format = "%s", sizes = {1}, names = {"data"}, seeds = 0, mode = "fan_in",
   distribution = "normal",
-  transformation = optim.scale(1.0), scale = 1.0, labels = {}, metrics = {}}
+  transformation = optim.scale(1.0), scale = 1.0, labels = {}, metrics = {},
+  encoder = function() return print end}
 
 local function sample(p)
   local value = own[p.name]

@@ -4,10 +4,12 @@
 #include "lua/value/value.h"
 
 #include "base/file.h"
+#include "run/store.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
@@ -346,6 +348,33 @@ static int read_file(lua_State *L) {
     return 1;
 }
 
+/* private_folder(name): the folder of this name among what is kept between runs, made where it is
+ * missing; or nil, message where there is none, or others may write there. */
+static int private_folder(lua_State *L) {
+    const char *name = arg_string(L, 1, NULL, "private_folder: the name");
+    char path[PATH_MAX];
+    struct stat info;
+    if (!store_folder(path, sizeof path) || strlen(path) + strlen(name) + 2 > sizeof path) {
+        lua_pushnil(L);
+        lua_pushliteral(L, "MESHLUA_CACHE is off, or there is no home");
+        return 2;
+    }
+    strcat(strcat(path, "/"), name);
+    for (char *at = path + 1; (at = strchr(at, '/')); *at++ = '/') {
+        *at = '\0';
+        mkdir(path, 0700);
+    }
+    mkdir(path, 0700);
+    if (lstat(path, &info)) return luaL_fileresult(L, 0, path);
+    if (S_ISDIR(info.st_mode) && info.st_uid == geteuid() && !(info.st_mode & 022)) {
+        lua_pushstring(L, path);
+        return 1;
+    }
+    lua_pushnil(L);
+    lua_pushfstring(L, "%s: it is no folder that is this user's alone", path);
+    return 2;
+}
+
 /* free_bytes(path): how many more this user may write there; or nil, message. */
 static int free_bytes(lua_State *L) {
     const char *path = arg_string(L, 1, NULL, "free_bytes: the folder");
@@ -397,17 +426,11 @@ static int hash_box(lua_State *L) {
 }
 
 void lib_open_disk(lua_State *L) {
-    static const luaL_Reg fns[] = {{"disk_task", disk_task},
-                                   {"lock", lock_new},
-                                   {"list_folder", list_folder},
-                                   {"path_kind", path_kind},
-                                   {"read_file", read_file},
-                                   {"free_bytes", free_bytes},
-                                   {"sleep", sleep_for},
-                                   {"hash128", hash128},
-                                   {"is_locked", is_locked},
-                                   {"hash_box", hash_box},
-                                   {NULL, NULL}};
+    static const luaL_Reg fns[] = {
+        {"disk_task", disk_task},           {"lock", lock_new},       {"list_folder", list_folder},
+        {"path_kind", path_kind},           {"read_file", read_file}, {"free_bytes", free_bytes},
+        {"private_folder", private_folder}, {"sleep", sleep_for},     {"hash128", hash128},
+        {"is_locked", is_locked},           {"hash_box", hash_box},   {NULL, NULL}};
     static const luaL_Reg task_methods[] = {{"poll", task_poll}, {"wait", task_wait}, {NULL, NULL}};
     static const luaL_Reg task_meta[] = {{"__gc", task_gc}, {NULL, NULL}};
     static const luaL_Reg open_methods[] = {{"close", close_open}, {NULL, NULL}};

@@ -6,6 +6,7 @@
 local arrays = require "meshlua.data.arrays"
 local combine = require "meshlua.data.combine"
 local core = require "meshlua.core"
+local encoded = require "meshlua.data.encoded"
 local files = require "meshlua.data.files"
 local lib = require "meshlua.lib"
 local lines = require "meshlua.data.lines"
@@ -15,7 +16,8 @@ local together = require "meshlua.sharding.together"
 
 local M = {tokens = files.tokens, windows = arrays.windows, idx = arrays.idx, npy = arrays.npy,
   tensors = arrays.tensors, computed = combine.computed, mix = combine.mix, jsonl = lines.jsonl,
-  text = lines.text, documents = lines.documents, pack = pack.pack}
+  text = lines.text, documents = lines.documents, pack = pack.pack,
+  encode = encoded.encode}
 
 local Records, Batches = records_of.methods.Records, records_of.methods.Batches
 Records.map, Records.filter = combine.map, combine.filter

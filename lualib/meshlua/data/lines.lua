@@ -1,5 +1,5 @@
 -- data/lines.lua: records of different length: lines of JSON, texts, documents of ids. They stay in their files; an
--- index of where they begin and end is made once. Tensors are made of what map, pack and encode make of them.
+-- index of where they begin and end is made once. Tensors are made of what map and pack make of them.
 local core = require "meshlua.core"
 local files = require "meshlua.data.files"
 local lib = require "meshlua.lib"

@@ -212,7 +212,8 @@ function M.pack(documents, length, options)
   if not modes[how] then raise("E_VALUE", "pack: mode '%s'; there are split and best_fit", how) end
   if length < 1 or length > 1 << 30 then raise("E_VALUE", "pack: a length of %d", length) end
   if not pcall(inner.span, inner, 0) then
-    raise("E_VALUE", "pack: these records are no documents; data.documents and data.text give such")
+    raise("E_VALUE",
+      "pack: these records are no documents; data.documents, data.encode and data.text give such")
   end
   local decided = (" %s %d"):format(how, length)
   local index, message, code = kept.list(options.file, "pack", inner, decided, function()

@@ -85,6 +85,10 @@ data.computed(n: integer, fn: function) -> Records
   Records that a function of the id (from 0) gives: tables of fields.
 data.documents(tokens: Tokens, {ends: integer, starts: integer}) -> Records
   The documents of a list of ids: an id ends each, or starts it.
+data.encode(texts: Records, encoder: Tokenizer|function, {field: string, key: string,
+    folder: string|false}) -> Records
+  Texts as documents of ids, which are kept between runs. field: default "text"; key: the name of a function's
+  ids; folder: where they are kept, false: nowhere.
 data.idx(paths: table) -> Records
   Records from IDX files, one file a field.
 data.jsonl(path: string|string[], {fields: string[]}) -> Records

@@ -65,3 +65,31 @@ local columns = NamedSharding(grid, P("data", nil, "model"))
 check("columns", function()
   return pictures:batch({5, 0, 5, 19}, {image = columns, label = NamedSharding(grid, P "data")})
 end)
+
+-- What is mixed, packed, mapped and picked: each process computes what its devices hold, in the order of one.
+local bytes = ml.core.tokens(assert(ml.core.data_file(arg[2])), 1)
+local documents = assert(ml.data.documents(bytes, {ends = 0}))
+local packed = ml.data.mix({assert(ml.data.pack(documents, 8)), assert(ml.data.pack(documents, 8,
+  {mode = "best_fit"}))}, {0.7, 0.3})
+local computed = 0
+local mapped = text:map(function(record, id)
+  computed = computed + 1
+  return {x = record.inputs, id = id}
+end)
+local picked = assert(mapped:filter(function(record) return record.id % 3 == 0 end))
+local worked = pictures:map("batches_module")
+for _, case in ipairs {{"packed", packed}, {"picked", picked}, {"worked", worked}} do
+  local name, records = case[1], case[2]
+  local shardings = {}
+  for field in pairs(records.fields) do shardings[field] = NamedSharding(grid, P "data") end
+  local batches = records:shuffled {batch = 8, seed = 5, shardings = shardings}
+  computed = 0
+  for _, step in ipairs {1, 2, 30} do
+    local batch = batches(step)
+    for _, field in ipairs(ml.core.tree_keys(batch)) do
+      local whole = ml.all_gather_to_host(batch[field]):bytes()
+      out.print("%s step %d %s: %08x", name, step, field, out.hash(whole))
+    end
+  end
+  if name == "picked" then assert(computed == 3 * 8 // math.min(2, ml.core.process_count())) end
+end
