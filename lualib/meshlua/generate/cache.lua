@@ -42,15 +42,14 @@ function Layer:add(k, v, see)
   if not see.causal or see.mask or see.segment_ids then
     raise("E_VALUE", "attention with a cache is causal, and takes no mask and no segment_ids")
   end
-  for name, x in pairs {key = k, value = v} do
-    local box = self.kept[name]
-    local attr = lib.copy(TO_ROWS)
+  for i, x in ipairs {k, v} do
+    local box, attr = i == 1 and self.kept.key or self.kept.value, lib.copy(TO_ROWS)
     attr.size = {box.shape[2]}
-    all[name] = op.scatter(box:get(), past.rows, op.astype(x, {dtype = box.dtype}), attr)
-    box:set(all[name])
+    all[i] = op.scatter(box:get(), past.rows, op.astype(x, {dtype = box.dtype}), attr)
+    box:set(all[i])
   end
   see.offset, see.lengths, see.query_lengths = past.lengths, past.ends, past.counts
-  return all.key, all.value
+  return all[1], all[2]
 end
 
 --- What a model sees of its cache while a call runs, beside what its layers do, by their paths.
