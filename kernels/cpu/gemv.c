@@ -3,7 +3,7 @@
 #include "gemm.h"
 #include "simd.h"
 
-enum { SUMS = 8, DOTS = 4, LANES = 16 };
+enum { SUMS = 8, LANES = 16 };
 
 /* The first n <= VEC elements, then zeros. */
 static Vec load_part(const float *p, int64_t n) {
@@ -20,7 +20,10 @@ K_INLINE void add_rows(const int rows, int64_t n, const float *x, int64_t xs, co
     int64_t j = 0;
     for (; j + VEC <= n; j += VEC) {
         Vec s = vec_load(sum + j);
-        for (int r = 0; r < rows; r++) s = vec_fma(factor[r], vec_load(b + r * ldb + j), s);
+        for (int r = 0; r < rows; r++) {
+            __builtin_prefetch(b + (r + rows) * ldb + j); /* of the rows that come next */
+            s = vec_fma(factor[r], vec_load(b + r * ldb + j), s);
+        }
         vec_store(sum + j, s);
     }
     if (j == n) return;
@@ -37,37 +40,28 @@ static void sum_rows(int64_t n, int64_t k, KMatrix a, KMatrix b, float *sum) {
     for (; i < k; i++) add_rows(1, n, a.data + i * a.cs, a.cs, b.data + i * b.rs, b.rs, sum);
 }
 
-/* sum[r] = x . row r: some rows of k elements, ld apart; in LANES sums, then in halves */
-K_INLINE void dot_rows(const int rows, int64_t k, const float *x, const float *row, int64_t ld,
-                       float *sum) {
-    Vec s[DOTS][LANES / VEC];
-    for (int r = 0; r < rows; r++)
-        for (int v = 0; v < LANES / VEC; v++) s[r][v] = vec_all(0);
+/* x . row, of k elements; in LANES sums, then in halves */
+static float dot(int64_t k, const float *x, const float *row) {
+    Vec s[LANES / VEC];
+    for (int v = 0; v < LANES / VEC; v++) s[v] = vec_all(0);
     int64_t i = 0;
     for (; i + LANES <= k; i += LANES)
-        for (int v = 0; v < LANES / VEC; v++) {
-            Vec f = vec_load(x + i + v * VEC);
-            for (int r = 0; r < rows; r++)
-                s[r][v] = vec_fma(f, vec_load(row + r * ld + i + v * VEC), s[r][v]);
-        }
+        for (int v = 0; v < LANES / VEC; v++)
+            s[v] = vec_fma(vec_load(x + i + v * VEC), vec_load(row + i + v * VEC), s[v]);
     for (int v = 0; i < k; i += VEC, v++) {
         int64_t n = k_min(VEC, k - i);
-        for (int r = 0; r < rows; r++)
-            s[r][v] = vec_fma(load_part(x + i, n), load_part(row + r * ld + i, n), s[r][v]);
+        s[v] = vec_fma(load_part(x + i, n), load_part(row + i, n), s[v]);
     }
-    for (int r = 0; r < rows; r++) {
-        float lane[LANES];
-        memcpy(lane, s[r], sizeof lane);
-        for (int w = LANES / 2; w; w /= 2)
-            for (int j = 0; j < w; j++) lane[j] += lane[j + w];
-        sum[r] = lane[0];
-    }
+    float lane[LANES];
+    memcpy(lane, s, sizeof lane);
+    for (int w = LANES / 2; w; w /= 2)
+        for (int j = 0; j < w; j++) lane[j] += lane[j + w];
+    return lane[0];
 }
 
+/* Row after row: several at once are several places to read from, which memory is slower at. */
 static void dot_columns(int64_t n, int64_t k, const float *x, KMatrix b, float *sum) {
-    int64_t j = 0;
-    for (; j + DOTS <= n; j += DOTS) dot_rows(DOTS, k, x, b.data + j * b.cs, b.cs, sum + j);
-    for (; j < n; j++) dot_rows(1, k, x, b.data + j * b.cs, b.cs, sum + j);
+    for (int64_t j = 0; j < n; j++) sum[j] = dot(k, x, b.data + j * b.cs);
 }
 
 int64_t k_gemv_bytes(int64_t n, int64_t k) {

@@ -289,6 +289,13 @@ static int64_t align(int64_t bytes) {
     return (bytes + 63) & ~(int64_t)63;
 }
 
+/* One row times columns that lie in one piece each: k_gemv reads these from end to end. */
+static int is_dots(const Product *p) {
+    Block b;
+    return p->m == 1 && p->type == KT_F32 && block_lies(&p->w, p->type, &b) && b.rs == 1 &&
+           b.cs != 1;
+}
+
 static Product product_of(const KArgs *a) {
     const KMatmul *roles = a->attr;
     Product p = {.x = matrix_of(&a->in[0], roles->x, K_M, K_K),
@@ -307,7 +314,7 @@ static Product product_of(const KArgs *a) {
         p.blas = a->blas;
     int x = lies(&p.x, p.type), w = lies(&p.w, p.type);
     p.step_k = p.type == KT_F32 ? k_gemm_chain(p.k) : x && w && p.k <= INT32_MAX ? p.k : BLOCK_K;
-    p.step_k = k_min(p.step_k, p.k);
+    p.step_k = is_dots(&p) ? p.k : k_min(p.step_k, p.k);
     p.x_bytes = x ? 0 : align(k_min(p.rows, p.m) * p.step_k * p.size);
     p.w_bytes = w ? 0 : align(p.step_k * k_min(p.columns, p.n) * p.size);
     return p;
