@@ -39,7 +39,7 @@ def busy_seconds():
 # Workers: which arms they are, and how each is started. XLA gives its 8 host devices their own process, so
 # that they cost the one-device rows nothing.
 WORKERS = {"meshlua": ["meshlua", "one device"], "jax": ["jax"], "jax8": ["jax 8"],
-           "torch": ["torch", "torch.compile"], "gloo": ["gloo"], "limits": ["limit", "fma", "copy"]}
+           "torch": ["torch", "torch.compile"], "gloo": ["gloo"], "limits": ["limit", "fma", "copy", "read"]}
 WORKER_OF = {arm: worker for worker, arms in WORKERS.items() for arm in arms}
 
 

@@ -92,6 +92,26 @@ void limits_memcpy(void *to, const void *from, int64_t bytes) {
     }
 }
 
+/* The sum, so that all of it is read; n is a multiple of 64. */
+float limits_read(const float *from, int64_t n) {
+    float sum = 0;
+#pragma omp parallel reduction(+ : sum)
+    {
+        enum { SUMS = 8 };
+        Vec s[SUMS] = {0};
+        int64_t lo, hi, step = SUMS * WIDTH;
+        part_of(n, &lo, &hi);
+        for (int64_t i = lo; i + step <= hi; i += step)
+            for (int k = 0; k < SUMS; k++) {
+                Vec v;
+                memcpy(&v, from + i + k * WIDTH, sizeof v);
+                s[k] += v;
+            }
+        for (int k = 0; k < SUMS; k++) sum += s[k][0] + s[k][WIDTH - 1];
+    }
+    return sum;
+}
+
 static inline void store(float *to, Vec v, int streaming) {
 #if defined(__AVX512F__)
     if (streaming) {

@@ -13,7 +13,8 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 FUNCTION = {"jax": "jax_case", "jax 8": "jax_case", "torch": "torch_case", "torch.compile": "compile_case",
-            "gloo": "gloo_case", "limit": "limit_case", "fma": "fma_case", "copy": "copy_case"}
+            "gloo": "gloo_case", "limit": "limit_case", "fma": "fma_case", "copy": "copy_case",
+            "read": "read_case"}
 
 
 def read_arrays(folder, name):
@@ -74,7 +75,7 @@ class Commands:
     def prepare(self, request):
         family = importlib.import_module("rows." + request["family"])
         folder, arm = request["folder"], request["arm"]
-        is_limit = FUNCTION[arm] in ("limit_case", "fma_case", "copy_case")
+        is_limit = FUNCTION[arm] in ("limit_case", "fma_case", "copy_case", "read_case")
         try:
             inputs = read_arrays(folder, "inputs") if folder else {}
         except ImportError:

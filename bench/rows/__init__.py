@@ -3,7 +3,7 @@
 import importlib
 
 FAMILIES = ["matmul", "fused", "adamw", "attention", "train", "mlp", "collectives", "dispatch", "compile", "start",
-            "memory", "single"]
+            "memory", "single", "generate"]
 
 
 def all_rows():

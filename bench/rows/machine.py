@@ -76,6 +76,12 @@ def copy_case(params, inputs):
     return call("limits_memcpy", Buffer(n // 4), Buffer(n // 4), n), None
 
 
+def read_case(params, inputs):
+    """A read by all cores of params["read"] bytes."""
+    n = int(params["read"])
+    return call("limits_read", Buffer(n // 4), n // 4), None
+
+
 # ---- the machine's own table ---------------------------------------------------------------------
 
 

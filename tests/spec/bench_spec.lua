@@ -37,6 +37,8 @@ local rows = {
   {"single", {op = "lstm", batch = 2, n = 3, backward = true}},
   {"single", {op = "transposed", batch = 2, size = 3, features = 4, backward = true}},
 }
+rows[#rows + 1] = {"generate", {layers = 1, width = 16, heads = 2, kv_heads = 1, hidden = 8, vocab = 16,
+  seq = 8, prompt = 3, tokens = 4}}
 for _, op in ipairs {"gelu", "layer norm", "rms norm", "softmax", "cross entropy"} do
   rows[#rows + 1] = {"fused", {op = op, rows = 3, cols = 5, backward = false}}
   rows[#rows + 1] = {"fused", {op = op, rows = 3, cols = 5, backward = true}}
