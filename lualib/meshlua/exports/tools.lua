@@ -18,7 +18,7 @@ generate(model: any, ids: table|string|Tensor, {max_tokens: integer, temperature
     top_p: number, min_p: number, repetition_penalty: number, seed: integer, stop: table|integer|string,
     tokenizer: table, callback: function, cache: table, cache_dtype: dtype, slide: boolean, mesh: Mesh,
     rules: table}) -> table, any, any
-  Continues prompts, lists of ids: the new tokens, and why they end.
+  Continues prompts, lists of ids: the new tokens, why they end, with a tokenizer their texts.
 set_print_options({precision: integer, threshold: number, edge_items: integer, width: number,
     suppress: boolean, sign: "-"|"+"|" ", float_mode: "maxprec"|"fixed"|"unique"|"maxprec_equal"}) -> table
   How tensors print from now on; returns what held before.
