@@ -62,7 +62,7 @@ for module, names in pairs {
   ["sharding.pmap"] = {"pmap", "device_put_replicated"},
   ["sharding.rules"] = {"shard_largest"},
   ["sharding.shard_map"] = {"shard_map"},
-  tokenizer = {"tokenizer"},
+  tokenizer = {"tokenizer", "learn_tokenizer"},
   ["transform.control"] = {"scan", "while_loop", "fori_loop", "cond", "switch"},
   ["transform.custom_vjp"] = {"custom_vjp", "custom_jvp"},
   ["transform.debug"] = {"debug_print", "debug_callback"},

@@ -3,6 +3,7 @@
 #include "lua/lib/lib.h"
 #include "lua/value/value.h"
 #include "text/encode.h"
+#include "text/learn.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -124,15 +125,15 @@ static int word(lua_State *L, int index, const char *field, const char *const *w
     return i;
 }
 
-/* split: {kind, behavior, pattern, literal, invert, regex}... */
-static Err read_split(lua_State *L, Host *h, Encoder *e) {
+/* split: {kind, behavior, pattern, literal, invert, regex}... How many; -1: too many. */
+static int read_split(lua_State *L, Host *h, SplitRule rule[SPLIT_RULES]) {
     static const char *const kinds[] = {"regex", "digits", "spaces", NULL};
     static const char *const behaviors[] = {"isolated", "removed",    "previous",
                                             "next",     "contiguous", NULL};
-    SplitRule rule[SPLIT_RULES];
     int32_t n = list(L, "split");
     if (n > SPLIT_RULES)
-        return err_set(&h->cx, E_UNSUPPORTED, "%d rules of splitting; %d can be", n, SPLIT_RULES);
+        err_set(&h->cx, E_UNSUPPORTED, "%d rules of splitting; %d can be", n, SPLIT_RULES);
+    if (n > SPLIT_RULES) return -1;
     for (int32_t i = 0; i < n; i++) {
         SplitRule *r = &rule[i];
         lua_rawgeti(L, LIST, i + 1);
@@ -146,7 +147,7 @@ static Err read_split(lua_State *L, Host *h, Encoder *e) {
         if (r->kind == SPLIT_REGEX) r->pattern = arg_string(L, -1, &r->n, "tokenizer: a pattern");
         lua_settop(L, LIST);
     }
-    return split_new(&h->cx, e->unicode, rule, n < 0 ? 0 : n, &e->split);
+    return n < 0 ? 0 : n;
 }
 
 /* added: {id, special, never, lstrip, rstrip, single_word}..., with the texts of the pieces; never:
@@ -185,11 +186,14 @@ static int tokenizer_new(lua_State *L) {
     LuaTokenizer *t = lua_newuserdatauv(L, sizeof *t, 0);
     *t = (LuaTokenizer){0};
     luaL_setmetatable(L, VALUE_TOKENIZER);
+    SplitRule rule[SPLIT_RULES];
     t->e.unicode = unicode_new(&h->cx);
     Err e = t->e.unicode ? read_pieces(L, h, &t->e) : err_nomem(&h->cx, "a vocabulary");
     if (!e) e = read_merges(L, h, t->e.bpe);
     if (!e) read_settings(L, t);
-    if (!e) e = read_split(L, h, &t->e);
+    int rules = e ? 0 : read_split(L, h, rule);
+    if (!e)
+        e = rules < 0 ? h->cx.err.code : split_new(&h->cx, t->e.unicode, rule, rules, &t->e.split);
     if (!e) e = read_added(L, h, t);
     lua_settop(L, MADE);
     return e ? state_failed(L, h, e) : 1;
@@ -218,9 +222,10 @@ static void over_pool(void *pool, EncodeFn *fn, void *ud, int32_t pieces) {
     pool_run(pool, fn, ud, &(PoolStage){first, lanes, 1, 0}, 1);
 }
 
-/* Encodes n texts by the words at `special` ("text", "token", "refuse") and `offsets`. */
-static EncodeIds *encode(lua_State *L, const EncodeText *text, int32_t n, int special,
-                         bool offsets) {
+/* Encodes n texts by the words at `special` ("text", "token", "refuse") and `offsets`. What fails
+ * is raised, or, where `error` is not NULL, there. */
+static EncodeIds *encode(lua_State *L, const EncodeText *text, int32_t n, int special, bool offsets,
+                         Err *error) {
     enum { QUEUES = 64 };
     static const char *const words[] = {"text", "token", "refuse", NULL};
     Host *h = state_of(L);
@@ -237,8 +242,11 @@ static EncodeIds *encode(lua_State *L, const EncodeText *text, int32_t n, int sp
         threads = (EncodeThreads){h->rt.pool, pool_threads(h->rt.pool), over_pool};
     }
     EncodeIds *ids = new_ids(L);
-    state_check(L, h,
-                encode_texts(&h->cx, &t->e, text, n, (EncodeSpecial)k, offsets, &threads, ids));
+    Err e = encode_texts(&h->cx, &t->e, text, n, (EncodeSpecial)k, offsets, &threads, ids);
+    if (error)
+        *error = e;
+    else
+        state_check(L, h, e);
     return ids;
 }
 
@@ -280,7 +288,7 @@ static int tokenizer_encode(lua_State *L) {
     bool offsets = lua_toboolean(L, 6);
     lua_settop(L, 6);
     text.at = (const uint8_t *)arg_string(L, 2, &text.n, "encode: the text");
-    EncodeIds *ids = encode(L, &text, 1, 3, offsets);
+    EncodeIds *ids = encode(L, &text, 1, 3, offsets, NULL);
     push_ids(L, ids, 0, 4);
     if (!offsets) return 1;
     lua_Integer n = 0, before = lua_istable(L, 4) ? (lua_Integer)lua_rawlen(L, 4) : 0,
@@ -303,7 +311,7 @@ static int tokenizer_encode_batch(lua_State *L) {
         text[i].at = (const uint8_t *)arg_string(L, -1, &text[i].n, "encode_batch: a text");
         lua_pop(L, 1);
     }
-    EncodeIds *ids = encode(L, text, n, 3, false);
+    EncodeIds *ids = encode(L, text, n, 3, false, NULL);
     lua_createtable(L, n, 0);
     for (int32_t i = 0; i < n; i++) {
         push_ids(L, ids, i, 4);
@@ -313,16 +321,18 @@ static int tokenizer_encode_batch(lua_State *L) {
 }
 
 /* t:pack(text, special, before, after, width): the ids as bytes, each in so many (2 or 4),
- * little-endian. */
+ * little-endian; or nil, message, code. */
 static int tokenizer_pack(lua_State *L) {
     EncodeText text;
     luaL_Buffer b;
+    Err e;
     lua_Integer width = arg_integer(L, 6, "pack: the width"), n = 0;
     lua_settop(L, 6);
     text.at = (const uint8_t *)arg_string(L, 2, &text.n, "pack: the text");
     if (width != 4 && (width != 2 || tokenizer_at(L, 1)->e.bpe->size > 1 << 16))
         state_error(L, E_VALUE, "pack: ids of %lld bytes", (long long)width);
-    EncodeIds *ids = encode(L, &text, 1, 3, false);
+    EncodeIds *ids = encode(L, &text, 1, 3, false, &e);
+    if (e) return state_failed(L, state_of(L), e);
     int64_t count = ids->n;
     for (int i = 4; i <= 5; i++) count += lua_istable(L, i) ? (int64_t)lua_rawlen(L, i) : 0;
     char *out = luaL_buffinitsize(L, &b, (size_t)(count * width));
@@ -420,8 +430,103 @@ static int tokenizer_merges(lua_State *L) {
     return 1;
 }
 
+/* t:is_local(special): may a text be cut before a space behind what is none, with the same ids? */
+static int tokenizer_is_local(lua_State *L) {
+    const Encoder *e = &tokenizer_at(L, 1)->e;
+    const char *special = arg_string(L, 2, NULL, "is_local: special");
+    bool is = split_is_local(e->split) && e->prefix == PREFIX_NONE;
+    for (int32_t i = 0; i < e->added.n; i++)
+        is = is && e->added.token[i].special && strcmp(special, "text") == 0;
+    lua_pushboolean(L, is);
+    return 1;
+}
+
+/* ---- learning ---- */
+#define VALUE_LEARNER "meshlua.learner"
+
+typedef struct LuaLearner {
+    Unicode *unicode;
+    Learn *learn;
+    Arena arena; /* of the merges */
+} LuaLearner;
+
+static int learner_gc(lua_State *L) {
+    LuaLearner *l = luaL_checkudata(L, 1, VALUE_LEARNER);
+    Ctx *cx = &state_of(L)->cx;
+    learn_free(cx, l->learn);
+    unicode_free(cx, l->unicode);
+    arena_free(&l->arena);
+    l->learn = NULL, l->unicode = NULL;
+    return 0;
+}
+
+/* learner(fields): what counts pieces, by the field split; or nil, message, code. */
+static int learner_new(lua_State *L) {
+    Host *h = state_of(L);
+    SplitRule rule[SPLIT_RULES];
+    arg_check_type(L, FIELDS, LUA_TTABLE, "learner: its fields");
+    lua_settop(L, FIELDS);
+    LuaLearner *l = lua_newuserdatauv(L, sizeof *l, 0);
+    *l = (LuaLearner){0};
+    arena_init(&l->arena, &h->cx.alloc);
+    luaL_setmetatable(L, VALUE_LEARNER);
+    int rules = read_split(L, h, rule);
+    Err e = rules < 0 ? h->cx.err.code : E_OK;
+    if (!e && !(l->unicode = unicode_new(&h->cx))) e = err_nomem(&h->cx, "learning");
+    if (!e) e = learn_new(&h->cx, l->unicode, rule, rules, &l->learn);
+    lua_settop(L, MADE);
+    return e ? state_failed(L, h, e) : 1;
+}
+
+/* l:add(text): counts its pieces; true, or nil, message, code. */
+static int learner_add(lua_State *L) {
+    Host *h = state_of(L);
+    size_t n;
+    LuaLearner *l = value_udata(L, 1, VALUE_LEARNER);
+    const char *text = arg_string(L, 2, &n, "learner: a text");
+    Err e = learn_add(&h->cx, l->learn, (const uint8_t *)text, n);
+    if (e) return state_failed(L, h, e);
+    lua_pushboolean(L, 1);
+    return 1;
+}
+
+/* l:is_local(): may a text be cut before a space behind what is none, with the same pieces? */
+static int learner_is_local(lua_State *L) {
+    lua_pushboolean(L, learn_is_local(((LuaLearner *)value_udata(L, 1, VALUE_LEARNER))->learn));
+    return 1;
+}
+
+/* l:merges(bytes, size): left, right, into, ... in order; bytes: the id of each byte. */
+static int learner_merges(lua_State *L) {
+    Host *h = state_of(L);
+    LuaLearner *l = value_udata(L, 1, VALUE_LEARNER);
+    LearnMerge *merge;
+    int32_t byte[256], n, size = arg_int32(L, 3, "learner: the size");
+    bool seen[256] = {false};
+    arg_check_type(L, 2, LUA_TTABLE, "learner: the bytes");
+    for (int i = 0; i < 256; i++) {
+        lua_rawgeti(L, 2, i + 1);
+        byte[i] = arg_int32(L, -1, "learner: a byte's id");
+        if (byte[i] < 0 || byte[i] > 255 || seen[byte[i]])
+            state_error(L, E_VALUE, "learner: %d is no id of a byte", byte[i]);
+        seen[byte[i]] = true;
+        lua_pop(L, 1);
+    }
+    state_check(L, h, learn_run(&h->cx, l->learn, byte, size, &l->arena, &merge, &n));
+    lua_createtable(L, n * 3, 0);
+    for (int32_t i = 0; i < n; i++) {
+        const int32_t three[] = {merge[i].left, merge[i].right, merge[i].into};
+        for (int k = 0; k < 3; k++) {
+            lua_pushinteger(L, three[k]);
+            lua_rawseti(L, -2, (lua_Integer)i * 3 + k + 1);
+        }
+    }
+    return 1;
+}
+
 void lib_open_tokenizer(lua_State *L) {
-    static const luaL_Reg fns[] = {{"tokenizer", tokenizer_new}, {NULL, NULL}};
+    static const luaL_Reg fns[] = {
+        {"tokenizer", tokenizer_new}, {"learner", learner_new}, {NULL, NULL}};
     static const luaL_Reg meta[] = {{"__gc", tokenizer_gc}, {NULL, NULL}};
     static const luaL_Reg methods[] = {{"encode", tokenizer_encode},
                                        {"encode_batch", tokenizer_encode_batch},
@@ -429,8 +534,15 @@ void lib_open_tokenizer(lua_State *L) {
                                        {"decode", tokenizer_decode},
                                        {"id", tokenizer_id},
                                        {"merges", tokenizer_merges},
+                                       {"is_local", tokenizer_is_local},
                                        {NULL, NULL}};
     static const luaL_Reg ids_meta[] = {{"__gc", ids_gc}, {"__close", ids_gc}, {NULL, NULL}};
+    static const luaL_Reg learner_meta[] = {{"__gc", learner_gc}, {NULL, NULL}};
+    static const luaL_Reg learner_methods[] = {{"add", learner_add},
+                                               {"is_local", learner_is_local},
+                                               {"merges", learner_merges},
+                                               {NULL, NULL}};
+    value_new_type(L, VALUE_LEARNER, learner_meta, learner_methods, NULL);
     value_new_type(L, VALUE_TOKENIZER, meta, methods, NULL);
     value_new_type(L, VALUE_IDS, ids_meta, NULL, NULL);
     luaL_setfuncs(L, fns, 0);

@@ -19,6 +19,9 @@ generate(model: any, ids: table|string|Tensor, {max_tokens: integer, temperature
     tokenizer: table, callback: function, cache: table, cache_dtype: dtype, slide: boolean, mesh: Mesh,
     rules: table}) -> table, any, any
   Continues prompts, lists of ids: the new tokens, why they end, with a tokenizer their texts.
+learn_tokenizer(texts: string|string[], {size: integer, pattern: string, special: string[]}) -> Tokenizer
+  A byte-level tokenizer of so many ids, learnt from texts. pattern: how they are split; default GPT-2's.
+  special: tokens behind all others; default <|endoftext|>. Or nil, message, code.
 set_print_options({precision: integer, threshold: number, edge_items: integer, width: number,
     suppress: boolean, sign: "-"|"+"|" ", float_mode: "maxprec"|"fixed"|"unique"|"maxprec_equal"}) -> table
   How tensors print from now on; returns what held before.

@@ -189,6 +189,13 @@ end
 
 -- ---- verbs ------------------------------------------------------------------------------------------
 
+--- A flag's long form of a short one, as -o of --out; nil: there is none.
+local function long_of(row, word)
+  for _, flag in ipairs(row.flags or {}) do
+    if flag.short and word == "-" .. flag.short then return verbs.written(flag):match "[^=]+" end
+  end
+end
+
 --- Sorts a verb's arguments: those that its row counts, and its flags. One that reads its own gets all.
 ---@param row VerbRow
 ---@param args string[]
@@ -196,10 +203,14 @@ end
 local function sort_arguments(row, args)
   local given, flags, named = {}, {}, {}
   for name in row[2]:gmatch "%S+" do named[#named + 1] = name end
+  local long
   for i, word in ipairs(args) do
     if row.passes and #given == #named then return given, table.move(args, i, #args, 1, {}) end
-    table.insert(not row.words and word:find "^%-%-." and flags or given, word)
+    local is_flag = not row.words and (long or word:find "^%-%-.")
+    if long then word, long = long .. "=" .. word, nil else long = long_of(row, word) end
+    if not long then table.insert(is_flag and flags or given, word) end
   end
+  if long then flags[#flags + 1] = long end -- its value is missing
   local values, message = flags, nil
   if not row.passes then values, message = options.parse(flags, row.flags or {}) end
   if not values then return nil, message end
@@ -221,7 +232,7 @@ end
 
 --- A verb that lives in a file of its own, with its arguments in front of its flags: it returns an exit code, or nil,
 --- message, code.
-for _, word in ipairs {"plan", "inspect", "diff", "check", "convert", "replay"} do
+for _, word in ipairs {"plan", "inspect", "diff", "check", "convert", "replay", "tokenize"} do
   does[word] = function(given, flags)
     given[#given + 1] = flags
     local exit, message, code = require("meshlua.program." .. word).run(table.unpack(given))

@@ -139,6 +139,18 @@ M.verbs = {
       {"verify", false, "is it the same on one device"},
       {"nonfinite", false, "the op that gave the first NaN or infinity"},
     }},
+  {"tokenize", "FILE...", "the texts of files as ids, in a token file as llm.c has it, which training "
+    .. "reads; a file's ids begin with the token that begins a text, or end with the one that ends it",
+    flags = {
+      {"out", "", "the token file; -o FILE is the same", value = "FILE", path = true, short = "o"},
+      {"tokenizer", "", "of this file or folder", value = "PATH", path = true},
+      {"learn", 0, "one of N ids is learnt from the files, and written beside: X.tokenizer.json of X.bin",
+        value = "N", least = 257, most = 4194304},
+      {"pattern", "", "by which --learn splits texts, or --tokenizer=FILE.tiktoken", value = "REGEX"},
+      {"special", false, "the texts of special tokens are these tokens"},
+      {"overwrite", false, "the files may be there, and are replaced"},
+      AS_JSON,
+    }},
   {"doctor", "", "what this machine has: kernels, BLAS, devices, CUDA, NCCL, MPI", starts = "devices"},
   {"help", "[WORD]", "about a verb, a flag, a function, an error code (E_SHAPE) or a variable",
     words = true},

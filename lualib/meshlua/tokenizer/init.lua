@@ -15,6 +15,7 @@ local M = {}
 ---@field stops integer[]
 ---@field chat_template string?
 ---@field private made userdata core's
+---@field private width integer bytes of an id in token files
 ---@field private fields table of core.tokenizer
 local Tokenizer = {}
 local Tokenizer_meta = {__name = "Tokenizer"}
@@ -122,24 +123,72 @@ end
 ---@return boolean? done, string? message, string? code
 function Tokenizer:save(path) return require("meshlua.tokenizer.save").write(self, path) end
 
---- The ids of a text file (as data.tokens knows files), or of bytes that data.tokens gave, for training.
+-- Of a text so much is read at once, where it may be cut.
+local AT_ONCE = 32 << 20
+
+--- The text of tokens, piece by piece: `for text, first, last in`. It is cut before spaces only.
+---@param tokens Tokens
+---@param is_local boolean may it be cut?
+function M.pieces(tokens, is_local)
+  local at, n = 0, #tokens
+  return function()
+    if at > n or at == n and n > 0 then return nil end
+    local from, size = at, is_local and AT_ONCE or n
+    local text = tokens:bytes(at, math.min(at + size, n))
+    local cut = at + #text < n and text:match ".*[!-~]() "
+    while at + #text < n and not cut do
+      text = text .. tokens:bytes(at + #text, math.min(at + #text + AT_ONCE, n))
+      cut = at + #text < n and text:match ".*[!-~]() "
+    end
+    if cut then text = text:sub(1, cut - 1) end
+    at = at + #text
+    if n == 0 then at = 1 end
+    return text, from == 0, at >= n
+  end
+end
+
+--- The text of a file, or of what data.tokens gave, as tokens; or nil, message, code.
 ---@param source string|Tokens
----@param options {special: boolean|"refuse", bos: boolean, eos: boolean}?
----@return Tokens? ids, string? message, string? code
-function Tokenizer:tokens(source, options)
-  local special, before, after = taken(self, "Tokenizer:tokens", options)
+function M.text_of(source)
   local tokens = source
   if type(source) == "string" then
     local message, code
     tokens, message, code = require("meshlua.data").tokens(source)
     if not tokens then return nil, message, code end
   end
-  if tokens:width() ~= 1 then
-    local name = type(source) == "string" and source or "the tokens"
-    return nil, name .. ": it holds ids, no text", "E_VALUE"
+  if tokens:width() == 1 then return tokens end
+  return nil, (type(source) == "string" and source or "the tokens") .. ": it holds ids, no text", "E_VALUE"
+end
+
+--- Gives fn the ids of a text, packed, part by part; how many there are, or nil, message, code.
+---@param self Tokenizer
+---@param tokens Tokens
+---@param options table?
+---@param fn fun(packed: string)
+---@return integer? count, string? message, string? code
+function M.pack(self, tokens, options, fn)
+  local special, before, after = taken(self, "Tokenizer:tokens", options)
+  local count = 0
+  for text, first, last in M.pieces(tokens, self.made:is_local(special)) do
+    local packed, message, code = self.made:pack(text, special, first and before, last and after, self.width)
+    if not packed then return nil, message, code end
+    count = count + #packed // self.width
+    fn(packed)
   end
-  local width = self.size <= 1 << 16 and 2 or 4
-  return core.tokens(self.made:pack(tokens:bytes(), special, before, after, width), width)
+  return count
+end
+
+--- The ids of a text file (as data.tokens knows files), or of bytes that data.tokens gave, for training.
+---@param source string|Tokens
+---@param options {special: boolean|"refuse", bos: boolean, eos: boolean}?
+---@return Tokens? ids, string? message, string? code
+function Tokenizer:tokens(source, options)
+  local tokens, message, code = M.text_of(source)
+  if not tokens then return nil, message, code end
+  local list = {}
+  local ok, why, kind = M.pack(self, tokens, options, function(packed) list[#list + 1] = packed end)
+  if not ok then return nil, why, kind end
+  return core.tokens(table.concat(list), self.width)
 end
 
 lib.export_checked(Tokenizer, "Tokenizer:")
@@ -235,7 +284,8 @@ function M.make(fields)
   local made, message, code = core.tokenizer(fields)
   if not made then error({message = message, code = code}, 0) end
   local self = {size = #fields.pieces, bos = fields.bos, eos = fields.eos, stops = fields.stops,
-    chat_template = fields.chat_template, made = made, fields = fields, special = {}, ids = {}}
+    chat_template = fields.chat_template, made = made, fields = fields, special = {}, ids = {},
+    width = #fields.pieces <= 1 << 16 and 2 or 4}
   for _, row in ipairs(fields.added) do
     self.special[row[1]] = row.special or nil
     self.ids[fields.pieces[row[1] + 1]] = row[1]
@@ -296,6 +346,17 @@ function M.tokenizer(path, options)
   return refuse.caught(function() return M.make(fields_of(path, options)) end, path)
 end
 
-local public = lib.export_checked({tokenizer = M.tokenizer}, "")
-public.make = M.make
+--- A byte-level tokenizer learnt from texts. pattern: how they are split, as a regular expression; default GPT-2's.
+--- special: tokens behind all others; default <|endoftext|>.
+---@param texts string|string[]
+---@param options {size: integer, pattern: string, special: string[]}
+---@return Tokenizer? tokenizer, string? message, string? code
+function M.learn_tokenizer(texts, options)
+  options = lib.options("learn_tokenizer", options)
+  lib.check_integer("learn_tokenizer", "size", options.size)
+  return require("meshlua.tokenizer.learn").learn(texts, options)
+end
+
+local public = lib.export_checked({tokenizer = M.tokenizer, learn_tokenizer = M.learn_tokenizer}, "")
+public.make, public.pieces, public.text_of, public.pack = M.make, M.pieces, M.text_of, M.pack
 return public
