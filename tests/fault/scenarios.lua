@@ -772,7 +772,7 @@ add("explicit types", {
   end,
 })
 
-table.move(transforms, 1, #transforms, #M + 1, M)
-table.move(files, 1, #files, #M + 1, M)
-table.move(ops, 1, #ops, #M + 1, M)
+for _, more in ipairs {transforms, files, ops, require "fault.text_scenarios"} do
+  table.move(more, 1, #more, #M + 1, M)
+end
 return M
