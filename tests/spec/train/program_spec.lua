@@ -208,7 +208,8 @@ describe("train.lua", function()
       each(function(name, text) assert.equal(before[name], text, name) end)
     end
     refuses(2, ("--out=%s: the folder holds a run (config.json, config.lua, metrics.jsonl of 3 steps, "
-      .. "result.json, sample.txt, 1 checkpoint); take another folder, or --overwrite to replace it"):format(out),
+      .. "result.json, sample.txt, 1 checkpoint); take another folder, or --overwrite to replace it")
+      :format(out),
       train("--mesh=none --out=" .. out))
     kept()
     -- What is wrong is found before anything is replaced, whatever it is.
