@@ -1663,11 +1663,30 @@ local Tokens = {}
 ---@return string
 function Tokens:bytes(first, last) end
 
---- The largest id of a range.
+--- Where the pieces between marks begin and end, as a list: the mark is an id, or a text of up to 16 bytes. It belongs to no piece; keep "end": to the one before it, "start": to the one behind.
+---@param mark integer|string
+---@param keep? string
+---@return Tokens
+function Tokens:cut(mark, keep) end
+
+--- The largest id of a range, and its first place.
 ---@param first? integer
 ---@param last? integer
 ---@return integer
+---@return integer?
 function Tokens:largest(first, last) end
+
+--- The ids as a list.
+---@param first? integer
+---@param last? integer
+---@return integer[]
+function Tokens:numbers(first, last) end
+
+--- The file that has id number `at` (from 0), and its first byte there.
+---@param at integer
+---@return string?
+---@return integer
+function Tokens:place(at) end
 
 --- Bytes per id.
 ---@return integer
@@ -1698,10 +1717,42 @@ function Records:batch(ids, shardings) end
 ---@return function
 function Records:each(size, shardings) end
 
---- Batches in random order: a function from a step (from 1) to its batch.
----@param options? {batch?: integer, seed?: integer, shardings?: table}
----@return function
+--- Those for which pick(record, id) is true; all are looked at once. file: where the index of them is kept.
+---@param pick function
+---@param options? {file?: string}
+---@return Records
+function Records:filter(pick, options) end
+
+--- Says for each field whether the data is the same.
+---@return table
+function Records:fingerprint() end
+
+--- One record (ids from 0), as numbers in nested lists and texts.
+---@param id integer
+---@return table
+function Records:get(id) end
+
+--- What fn(record, id) makes of each: tables of fields. The name of a module that returns fn: in threads, ahead of the step.
+---@param fn string|function
+---@param options? {workers?: integer}
+---@return Records
+function Records:map(fn, options) end
+
+--- Batches in random order: called with a step (from 1) they give its batch, and begin those behind it.
+---@param options? {batch?: integer, prefetch?: integer, seed?: integer, shardings?: table}
+---@return Batches
 function Records:shuffled(options) end
+
+---@class Batches
+---@overload fun(step: integer): table
+local Batches = {}
+
+--- The step that has a record (ids from 0), and its row there; epoch: how often all have come before.
+---@param id integer
+---@param epoch? integer
+---@return integer
+---@return integer
+function Batches:where(id, epoch) end
 
 ---@class Accuracy: Module
 local Accuracy = {}
@@ -4799,7 +4850,7 @@ function ml.find_nonfinite(step, ...) end
 ---@return any
 function ml.forbid(plan, what) end
 
---- Continues prompts, lists of ids: the new tokens, and why they end.
+--- Continues prompts, lists of ids: the new tokens, why they end, with a tokenizer their texts.
 ---@param model any
 ---@param ids table|string|Tensor
 ---@param options? {cache?: table, cache_dtype?: DType, callback?: function, max_tokens?: integer, mesh?: Mesh, min_p?: number, repetition_penalty?: number, rules?: table, seed?: integer, slide?: boolean, stop?: table|integer|string, temperature?: number, tokenizer?: table, top_k?: integer, top_p?: number}
@@ -4807,6 +4858,12 @@ function ml.forbid(plan, what) end
 ---@return any
 ---@return any
 function ml.generate(model, ids, options) end
+
+--- A byte-level tokenizer of so many ids, learnt from texts. pattern: how they are split; default GPT-2's. special: tokens behind all others; default <|endoftext|>. Or nil, message, code.
+---@param texts string|string[]
+---@param options? {pattern?: string, size?: integer, special?: string[]}
+---@return Tokenizer
+function ml.learn_tokenizer(texts, options) end
 
 --- How tensors print from now on; returns what held before.
 ---@param options? {edge_items?: integer, float_mode?: "maxprec"|"fixed"|"unique"|"maxprec_equal", precision?: integer, sign?: "-"|"+"|" ", suppress?: boolean, threshold?: number, width?: number}
@@ -4842,18 +4899,72 @@ function ml.why_sharding(x, ...) end
 ---@return integer
 function ml.data.bytes_read() end
 
---- Records from IDX files, one file a field.
----@param files table
+--- Records that a function of the id (from 0) gives: tables of fields.
+---@param n integer
+---@param fn function
 ---@return Records
-function ml.data.idx(files) end
+function ml.data.computed(n, fn) end
+
+--- The documents of a list of ids: an id ends each, or starts it.
+---@param tokens Tokens
+---@param options? {ends?: integer, starts?: integer}
+---@return Records
+function ml.data.documents(tokens, options) end
+
+--- Texts as documents of ids, which are kept between runs. field: default "text"; key: the name of a function's ids; folder: where they are kept, false: nowhere.
+---@param texts Records
+---@param encoder Tokenizer|function
+---@param options? {field?: string, folder?: string|false, key?: string}
+---@return Records
+function ml.data.encode(texts, encoder, options) end
+
+--- Records from IDX files, one file a field.
+---@param paths table
+---@return Records
+function ml.data.idx(paths) end
+
+--- Records from lines of JSON, an object each.
+---@param path string|string[]
+---@param options? {fields?: string[]}
+---@return Records
+function ml.data.jsonl(path, options) end
 
 --- The largest of the ids, 0 where there are none.
 ---@param tokens Tokens
 ---@return integer
 function ml.data.largest(tokens) end
 
---- The ids of a file, by what it is.
----@param path string
+--- Records of several kinds by weights: any number of them from the first on has each kind's share to within one.
+---@param kinds table
+---@param weights table
+---@return Records
+function ml.data.mix(kinds, weights) end
+
+--- Records from npy files, one file a field.
+---@param paths table
+---@return Records
+function ml.data.npy(paths) end
+
+--- Documents as rows of one length: inputs, labels, segments for attention, weights of the labels. file: where the index is kept.
+---@param documents Records
+---@param length integer
+---@param options? {file?: string, mode?: "split"|"best_fit"}
+---@return Records
+function ml.data.pack(documents, length, options) end
+
+--- Records from tensors, whose first dim counts them.
+---@param values table
+---@return Records
+function ml.data.tensors(values) end
+
+--- Texts: each file is one, or what stands between separators.
+---@param path string|string[]
+---@param options? {separator?: string}
+---@return Records
+function ml.data.text(path, options) end
+
+--- The ids of a file, by what it is; several files, or a name with *, are one list.
+---@param path string|string[]
 ---@return Tokens
 function ml.data.tokens(path) end
 
@@ -4902,7 +5013,8 @@ function ml.train.from_pretrained(recipe, path, options) end
 --- The program: trains a recipe as the arguments say.
 ---@param recipe table|string
 ---@param args table
-function ml.train.main(recipe, args) end
+---@param instead? function
+function ml.train.main(recipe, args, instead) end
 
 --- A mesh from "data:4,model:2"; nil for "none".
 ---@param text string
