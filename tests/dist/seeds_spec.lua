@@ -79,9 +79,7 @@ describe("programs of the seeds, in many processes", function()
 
   it("001 L726: a distributed training script", function()
     local script = helper.file([[
-      package.path = "models/?.lua;" .. package.path
       local ml = require "meshlua"
-      local recipe = require "gpt"
       local config = ml.distributed {
         enabled = ml.process_count() > 1,
         world_size = arg[2] and 8,
@@ -93,14 +91,14 @@ describe("programs of the seeds, in many processes", function()
         mesh_axis_names = {"data"},
       }
       local mesh = ml.make_mesh(config.mesh_shape, config.mesh_axis_names)
-      local settings = setmetatable({layers = 1, width = 32, heads = 2, seq = 16, batch = 16, steps = 4},
-        {__index = recipe.config})
-      local trainer = ml.train.run(recipe, {config = settings, seed = 0, mesh = mesh, rules = recipe.rules.dp,
-        data = recipe.data(settings, arg[1])})
-      trainer:train(function(row) print(("%a %a"):format(row.loss, row.grad_norm)) end)
-      print(trainer:mean(function(model, ids, labels)
-        return ml.nn.softmax_cross_entropy_with_integer_labels(model(ids), labels):mean(2)
-      end))
+      local model_config = {recipe = "gpt", layers = 1, width = 32, heads = 2, seq = 16}
+      local training_config = {batch = 16, steps = 4, rules = "dp", eval_every = 2, eval_batches = "all"}
+      local trainer = ml.train.Trainer(model_config, training_config, config)
+      local data = ml.train.text.data({seq = 16, vocab = 256}, arg[1])
+      mesh:with(function()
+        local result = trainer:train(data.train, data.valid)
+        print(("%a %a %d"):format(result.validation_loss, result.best_loss, result.best_step))
+      end)
     ]], ".lua")
     local text = helper.file(("a text to learn "):rep(300))
     local expected = mpi.one(8, script .. " " .. text)
@@ -110,7 +108,8 @@ describe("programs of the seeds, in many processes", function()
       exec "$MESHLUA" %s %s --distributed']]):format(script, text))
     assert.equal(0, code, err)
     assert.truthy(err:find("rank 0 of 8, local rank 0, by the environment (RANK)", 1, true), err)
-    assert.equal(expected, out)
+    local last = "\n(0x[^\n]+ 4\n)$"
+    assert.equal(assert(expected:match(last), expected), out:match(last))
   end)
 
   it("001 L956: a collective on one rank alone", function()

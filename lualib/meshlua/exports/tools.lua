@@ -218,6 +218,10 @@ Perplexity:reset(self: Perplexity)
   Forgets what it was given.
 Perplexity:update(self: Perplexity, loss: Tensor, {weights: Tensor, count: integer|Tensor})
   Takes in losses; weights, count: as in Mean:update.
+train.Trainer(model_config: table|string, training_config: *table, distributed_config: table?) -> Trainer
+  A trainer of a recipe, from three configurations: what the program takes as flags stands in them.
+Trainer:train(self: Trainer, train: Records?, val: Records?) -> table
+  Trains on these records or on the recipe's: what the program writes into result.json.
 train.from_pretrained(recipe: table, path: string, {mesh: Mesh, rules: table,
     config: table}) -> table, table, table
   A recipe's model with the weights of a folder (config.json, or Meta's params.json) or of a GGUF file, its

@@ -61,12 +61,21 @@ end
 -- What such a file does not have: it is of one start of the program, not of the run.
 local OF_A_START = {"config", "out", "resume", "overwrite", "help", "explain", "checks"}
 
---- An option as a word of the command line; nil where its value is none.
-local function word_of(name, value)
-  local kind = math.type(value) or type(value)
-  if kind == "float" then value = ("%.17g"):format(value) end
-  if kind == "table" or kind == "function" then return nil end
-  return ("--%s=%s"):format(name, tostring(value))
+--- A table of options as words of the command line; nil, message where a value is none.
+---@param given table<string, any>
+---@return string[]? words
+---@return string? message
+function M.words(given)
+  local words = {}
+  for i, key in ipairs(lib.names(given)) do
+    local value = given[key]
+    local kind = math.type(value) or type(value)
+    if kind == "table" or kind == "function" or kind == "userdata" then
+      return nil, ("%s is %s; expected a number, a text, true or false"):format(key, lib.kind(value))
+    end
+    words[i] = ("--%s=%s"):format(key, kind == "float" and ("%.17g"):format(value) or tostring(value))
+  end
+  return words
 end
 
 --- The table that a file of options returns, without what the program has.
@@ -97,22 +106,19 @@ function M.with_file(args, recipe, rows)
   local sized = size and recipe.sizes and recipe.sizes[size] or {} -- given beside the file: it wins
   local given, why = read_table(path)
   if not given then return nil, ("--config=%s: %s"):format(path, why) end
-  local words = {}
-  for _, key in ipairs(lib.names(given)) do
-    local value, word = given[key], word_of(key, given[key])
-    if key == "recipe" then
-      if value ~= recipe.name then
-        return nil, ("--config=%s: it is of the recipe %s, not of %s"):format(path, lib.text(value),
-          recipe.name)
-      end
-    elseif not word or lib.position(OF_A_START, key) then
-      local why_not = word and "none of a run's: give it beside the file"
-        or lib.kind(value) .. "; expected a number, a text, true or false"
-      return nil, ("--config=%s: %s is %s"):format(path, key, why_not)
-    elseif sized[key] == nil then
-      words[#words + 1] = word
+  if given.recipe ~= nil and given.recipe ~= recipe.name then
+    return nil, ("--config=%s: it is of the recipe %s, not of %s"):format(path, lib.text(given.recipe),
+      recipe.name)
+  end
+  given.recipe = nil
+  for _, key in ipairs(OF_A_START) do
+    if given[key] ~= nil then
+      return nil, ("--config=%s: %s is none of a run's: give it beside the file"):format(path, key)
     end
   end
+  for key in pairs(sized) do given[key] = nil end
+  local words, wrong = M.words(given)
+  if not words then return nil, ("--config=%s: %s"):format(path, wrong) end
   local ok, message = options.parse(words, rows)
   if not ok then return nil, ("--config=%s: %s"):format(path, (message:gsub("%-%-([%w_]+)=", "%1 = "))) end
   local all = table.move(args, 1, #args, #words + 1, words)

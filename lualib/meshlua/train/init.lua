@@ -18,6 +18,7 @@ local save = require "meshlua.checkpoint.save"
 local saver_of = require "meshlua.train.saver"
 local sinks = require "meshlua.train.sinks"
 local trained = require "meshlua.train.trained"
+local trainer = require "meshlua.train.trainer"
 local verbs = require "meshlua.program.verbs"
 local watch_of = require "meshlua.train.watch"
 
@@ -27,10 +28,14 @@ local EXIT_USAGE, EXIT_ENVIRONMENT, EXIT_NOT_FINITE = 2, 3, 4
 local SAMPLE = {"step", "sample", "known_words"}
 
 --- Ends the program.
-local function stop(code, fmt, ...)
-  io.stderr:write("train: ", fmt:format(...), "\n")
+local function exit(code, text)
+  io.stderr:write("train: ", text, "\n")
   os.exit(code, true)
 end
+
+local fail = exit -- or, where a script trains, raises
+
+local function stop(code, fmt, ...) fail(code, fmt:format(...)) end
 
 --- What a function gave, or the end of the program with its message.
 local function check(value, message, code)
@@ -93,12 +98,12 @@ local function said_by(code, fn, ...)
 end
 
 --- The run that the options ask for.
-local function prepare(recipe, values, config)
+local function prepare(recipe, values, config, records)
   local rules = check(arguments.rule_set(recipe, values.rules))
   local mesh = check(runs.mesh(values.mesh, values.explain and not values.checks))
   check(precision.of(config))
   check(runs.check_batch(mesh, rules, config.batch, values.microbatches))
-  local records = check(recipe.data(config, values.data ~= "" and values.data or nil))
+  records = records or check(recipe.data(config, values.data ~= "" and values.data or nil))
   local fault = recipes.data_fault(records)
   if fault then check(nil, fault, "E_VALUE") end
   local function begin(run)
@@ -326,21 +331,26 @@ local function start_of(recipe, args)
   return {recipe = name or "", arguments = json.list(table.move(args, 1, #args, 1, {}))}
 end
 
---- The program: trains a recipe as the arguments say. Ends the process where they, a file or the machine are
---- at fault (2, 3), or the loss is not finite (4).
----@param recipe table|string the recipe, or the name of the default one
----@param args string[] as in the global `arg`
----@param instead fun(run: Run, values: table)? called with the run before its first step, which is not made then
-function M.main(recipe, args, instead)
-  local values, config
-  local start = start_of(recipe, args)
-  recipe, values, config = read_arguments(recipe, args)
-  if instead then return instead(prepare(recipe, values, config), values) end
+--- Writes what a run came to.
+local function write_result(out, result)
+  if out == "" or core.process_index() ~= 0 then return end
+  local rest = lib.copy(result)
+  rest.sample = nil
+  if result.sample then check(files.write(out .. "/sample.txt", result.sample .. "\n")) end
+  check(files.write(out .. "/result.json", json.encode(rest) .. "\n"))
+end
+
+--- Trains a recipe with these options, on these records or its own: the run, and its result; nil where the options ask
+--- for no training. `start`: of start_of, where the program was started for it.
+local function carry_out(recipe, values, config, records, start)
   check(check_options(recipe, values))
   if core.process_index() == 0 then check(check_outputs(values)) end
   local before = core.clock()
-  local run = prepare(recipe, values, config)
-  if values.explain or values.checks then return tell(run, values) end
+  local run = prepare(recipe, values, config, records)
+  if values.explain or values.checks then
+    tell(run, values)
+    return run
+  end
   local saver <close> = values.out ~= "" and check(saver_of.open(values)) or nil
   describe(run, values)
   say_memory(run, values.strict)
@@ -361,13 +371,30 @@ function M.main(recipe, args, instead)
   export(run, values, saver and saver.own.from or values.from)
   result.seconds, result.data_bytes = core.clock() - before, data.bytes_read()
   print(("%.0f seconds in all"):format(result.seconds))
-  local out = values.out
-  if out == "" or core.process_index() ~= 0 then return end
-  if result.sample then
-    check(files.write(out .. "/sample.txt", result.sample .. "\n"))
-    result.sample = nil
-  end
-  check(files.write(out .. "/result.json", json.encode(result) .. "\n"))
+  write_result(values.out, result)
+  return run, result
+end
+
+--- The program: trains a recipe as the arguments say. Ends the process where they, a file or the machine are
+--- at fault (2, 3), or the loss is not finite (4).
+---@param recipe table|string the recipe, or the name of the default one
+---@param args string[] as in the global `arg`
+---@param instead fun(run: Run, values: table)? called with the run before its first step, which is not made then
+function M.main(recipe, args, instead)
+  local values, config
+  local start = start_of(recipe, args)
+  recipe, values, config = read_arguments(recipe, args)
+  if instead then return instead(prepare(recipe, values, config), values) end
+  carry_out(recipe, values, config, nil, start)
+end
+
+local CODES = {[EXIT_USAGE] = "E_VALUE", [EXIT_ENVIRONMENT] = "E_IO", [EXIT_NOT_FINITE] = "E_VALUE"}
+
+--- carry_out, for a script: what would end the program is raised.
+local function carry_out_here(...)
+  local before <close> = setmetatable({}, {__close = function() fail = exit end}) -- luacheck: ignore 211
+  function fail(code, text) lib.raise(CODES[code], "Trainer: %s", text) end
+  return carry_out(...)
 end
 
 --- At the end of a recipe's file: runs the program where the file is the script that was started, so that a
@@ -399,6 +426,9 @@ end
 
 M.text = require "meshlua.train.text"
 M.from_pretrained, M.save_pretrained = pretrained.from_pretrained, pretrained.save_pretrained
+
+lib.hold(lib.export_checked(trainer.methods, "Trainer:"), "Trainer:")
+trainer.carry_out, M.Trainer = carry_out_here, trainer.Trainer
 
 M.main = core.plain(core.wrap(M.main, false, "train.main"))
 
