@@ -254,17 +254,22 @@ static void take_from_queue(RowReader *d, const RowRead *r) {
     if (d->last == r) d->last = before;
 }
 
-/* From here on no thread is at it: it has been read, or will not be. */
+/* From here on no thread is at it: it has been read, or will not be. What the thread has not come
+ * to is read here. */
 static void end_read(RowRead *r, bool wanted) {
     RowReader *d = r->reader;
     if (!d) return;
     pthread_mutex_lock(&d->lock);
-    if (r->state == QUEUED && (!wanted || !d->runs)) {
+    if (r->state == QUEUED) {
         take_from_queue(d, r);
         r->state = FRESH;
     }
-    while (r->state == QUEUED || r->state == READING) pthread_cond_wait(&d->done, &d->lock);
+    while (r->state == READING) pthread_cond_wait(&d->done, &d->lock);
     pthread_mutex_unlock(&d->lock);
+    if (r->state == FRESH && wanted) {
+        read_all(r);
+        r->state = READ;
+    }
 }
 
 /* ---- reads, made and ended by the thread of the Lua state ---- */
@@ -491,7 +496,6 @@ static int tokens_windows(lua_State *L) {
 static int read_wait(lua_State *L) {
     RowRead *r = value_udata(L, 1, VALUE_READ);
     end_read(r, true);
-    if (r->state != READ) state_error(L, E_STATE, "the batch is no longer read");
     return push_tensors(L, 1);
 }
 
