@@ -3,6 +3,8 @@
 --
 --   build/meshlua -e 'TOKENIZERS="WHEELS"' tests/specs.lua tests/spec/tokenizer_spec.lua    known answers
 --   build/meshlua -e 'TOKENIZERS="WHEELS" SAMPLES="OUT"' ...    and all that vocabularies.py has put into OUT
+--   build/meshlua -e 'FUZZ=1000000' ...    so many files made wrong, and bytes there and back
+local fuzz = require "fuzz.tokenizers"
 local helper = require "spec.helper"
 local ml = require "meshlua"
 
@@ -240,6 +242,12 @@ describe("tokenizer.json", function()
     broken(function(d) d.model.vocab.zz = 1 << 40 end, "is no id that a vocabulary of")
     broken(function(d) d.model.vocab = {} end, "model.vocab is")
     broken(function(d) d.added_tokens[1].id = 3 end, "in the vocabulary")
+    broken(function(d)
+      d.post_processor = {type = "TemplateProcessing", single = {{SpecialToken = {id = "a"}}},
+        special_tokens = {a = {ids = {400}}}}
+    end, "post_processor: 400 is no id")
+    broken(function(d) d.post_processor = {type = "TemplateProcessing", single = {{SpecialToken = 1}}} end,
+      "post_processor.single[0] has no id")
     broken(function(d) d.model.unk_token = "nosuch" end, "model.unk_token")
     for text, message in pairs {["{"] = "no JSON", ["{}"] = "no field 'model'", [""] = "empty",
       ["\xff\xfe"] = "neither JSON"} do
@@ -376,6 +384,34 @@ describe("the verb tokenize", function()
     assert.is_nil(core.path_kind(at .. "y.bin.part"))
     helper.shell("rm -r " .. at)
   end)
+end)
+
+describe("by chance", function()
+  local count = rawget(_G, "FUZZ") or 300
+
+  it("files made wrong are refused, or read", function()
+    local made = learnt {special = {"<s>"}}
+    local doc, lines = doc_of(made), {}
+    for i, piece in ipairs(made.fields.pieces) do lines[i] = base64(piece) .. " " .. i - 1 end
+    doc.post_processor = {type = "TemplateProcessing", pair = json.list {},
+      single = {{SpecialToken = {id = "<s>", type_id = 0}}, {Sequence = {id = "A", type_id = 0}}},
+      special_tokens = {["<s>"] = {id = "<s>", ids = {399}, tokens = {"<s>"}}}}
+    for i = #doc.model.merges, 9, -1 do doc.model.merges[i] = nil end
+    local small = {added_tokens = {{id = 3, content = "<s>", special = true}},
+      pre_tokenizer = {type = "Metaspace", replacement = "\u{2581}", prepend_scheme = "first", split = true},
+      decoder = {type = "Metaspace", replacement = "\u{2581}", prepend_scheme = "first"},
+      model = {type = "BPE", unk_token = "a", fuse_unk = true, byte_fallback = true, merges = {"\u{2581} a"},
+        vocab = {a = 0, ["\u{2581}"] = 1, ["\u{2581}a"] = 2, ["<0x41>"] = 4}}}
+    local meta = {["tokenizer.ggml.model"] = "llama",
+      ["tokenizer.ggml.tokens"] = {"<unk>", "a", "\u{2581}a", "<0x41>"},
+      ["tokenizer.ggml.token_type"] = {2, 1, 1, 6}, ["tokenizer.ggml.scores"] = {0.0, -1.0, -2.0, 0.0}}
+    local samples = {json.encode(doc), json.encode(small), table.concat(lines, "\n"),
+      bytes(oracle.sentencepiece.model), assert(core.catalog_layout("gguf", {}, meta)).header}
+    samples[6] = samples[2] -- the most of what can be said
+    assert.is_true(fuzz.files(samples, count, 1) > count // 20)
+  end)
+
+  it("bytes come back", function() fuzz.round_trips(learnt(), count * 10, 2) end)
 end)
 
 -- ---- published vocabularies -------------------------------------------------------------------------

@@ -220,6 +220,13 @@ function M.fields(doc, merges_of)
     fields.unknown_ids = {id}
   end
   read_added(fields, doc.added_tokens)
+  for _, ids in ipairs {fields.before or {}, fields.after or {}} do
+    for _, id in ipairs(ids) do
+      if math.type(id) ~= "integer" or not fields.pieces[id + 1] then
+        refuse.broken("post_processor: %s is no id of the vocabulary", tostring(id))
+      end
+    end
+  end
   fields.doc = {normalizer = doc.normalizer, pre_tokenizer = doc.pre_tokenizer, decoder = doc.decoder,
     post_processor = doc.post_processor}
   return M.finish(fields)

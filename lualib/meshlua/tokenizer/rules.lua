@@ -165,8 +165,11 @@ local function post_processor(fields, at, path)
     local here = ("%s.single[%d]"):format(path, i - 1)
     local token = type(item) == "table" and item.SpecialToken
     if token then
-      local known = type(at.special_tokens) == "table" and at.special_tokens[token.id] or {}
-      if type(known.ids) ~= "table" then refuse.broken("%s is not in special_tokens", here) end
+      local name = type(token) == "table" and token.id or refuse.broken("%s has no id", here)
+      local known = type(at.special_tokens) == "table" and at.special_tokens[name]
+      if type(known) ~= "table" or type(known.ids) ~= "table" then
+        refuse.broken("%s is not in special_tokens", here)
+      end
       for _, id in ipairs(known.ids) do table.insert(is_behind and after or before, id) end
     elseif type(item) == "table" and item.Sequence and not is_behind then
       is_behind = true
