@@ -10,7 +10,7 @@
  *
  * Any strides; quick where D is contiguous float32 and a multiple of 16. 16-bit floats are
  * converted by tiles and rounded once. Sums over keys and queries are float32 in tile order. */
-#include "attention_rows.h"
+#include "attention_one.h"
 
 typedef struct Forward {
     Heads h;
@@ -19,7 +19,7 @@ typedef struct Forward {
     int64_t batch, head;
     int64_t depth; /* in whole lanes */
     float *q, *y;  /* [BLOCKS][depth][LANES] */
-    float *p, *k, *v, *rows;
+    float *p, *k, *v, *rows, *turned;
     float top[QUERIES], sum[QUERIES];
     Flags flags;
 } Forward;
@@ -34,6 +34,7 @@ static Forward forward_of(const KArgs *a, Room *room) {
     f.k = k_take(room, KEYS * depth);
     f.v = k_take(room, KEYS * depth);
     f.rows = k_take(room, LANES * depth);
+    f.turned = k_take(room, KEYS * depth);
     return f;
 }
 
@@ -99,6 +100,35 @@ static void forward_unit(Forward *f, const HeadRows *q, const HeadRows *k, const
             if (see.most) absorb(f, (int)(i / LANES), &see, t + i, s, n, keys, values, flagged);
         }
     }
+}
+
+/* Is all that queries see of keys told by one place? */
+static int is_step(const Forward *f) {
+    const Mask *m = &f->mask;
+    return (!f->h.step || f->h.queries == 1) && f->h.queries <= LANES && !m->bias && !m->sees &&
+           !m->key_ids && !m->drops && f->h.attr->soft_cap == 0;
+}
+
+/* The same as forward_unit, of queries that see the same keys. */
+static void step_unit(Forward *f, const HeadRows *q, const HeadRows *k, const HeadRows *v) {
+    int64_t depth = f->h.depth, wide = f->depth, rows = f->h.queries;
+    KeyRange seen = k_seen(&f->reach, 0, rows);
+    OneStep o = {rows, wide, f->q, f->q + LANES * wide, f->p, f->turned, f->top, f->sum};
+    Tile block = k_rows_in(q, 0, rows, depth, f->rows);
+    float scale = (float)(f->h.scale / M_LN2);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t d = 0; d < wide; d++)
+            o.q[r * wide + d] = block.data[r * block.row + d] * scale;
+    memset(o.y, 0, (size_t)(rows * wide) * sizeof *o.y);
+    for (int i = 0; i < QUERIES; i++) f->top[i] = -INFINITY, f->sum[i] = 0;
+    for (int64_t s = seen.first; s < seen.end; s += KEYS) {
+        int64_t some = k_min(KEYS, seen.end - s), n = k_min(k_whole(some), f->reach.keys - s);
+        Tile keys = k_rows_in(k, s, n, depth, f->k), values = k_rows_in(v, s, n, depth, f->v);
+        one_absorb(&o, k_whole(some), some, keys, values);
+    }
+    memset(f->y, 0, (size_t)(LANES * wide) * sizeof *f->y);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t d = 0; d < wide; d++) f->y[d * LANES + r] = o.y[r * wide + d];
 }
 
 static void store_unit(Forward *f, const HeadRows *y, const KTensor *lse, int64_t b, int64_t h,
@@ -170,13 +200,17 @@ static int attention(const KArgs *a) {
     Forward f = forward_of(a, &room);
     f.h.step = step;
     f.mask = k_mask(a);
+    int one_place = is_step(&f);
     for (int64_t u = a->lo; u < a->hi; u++) {
         int64_t t = u % f.h.blocks * QUERIES, head = u / f.h.blocks;
         int64_t b = head / f.h.heads, h = head % f.h.heads, g = h * f.h.groups / f.h.heads;
         f.batch = b, f.head = h, f.reach = k_reach(a, &f.h, b);
         HeadRows q = k_head_rows(&a->in[0], b, h), k = k_head_rows(&a->in[1], b, g);
         HeadRows v = k_head_rows(&a->in[2], b, g), y = k_head_rows(&a->out[0], b, h);
-        forward_unit(&f, &q, &k, &v, t);
+        if (one_place)
+            step_unit(&f, &q, &k, &v);
+        else
+            forward_unit(&f, &q, &k, &v, t);
         store_unit(&f, &y, &a->out[1], b, h, t);
     }
     return 0;

@@ -414,4 +414,26 @@ describe("nn.MultiHeadAttention", function()
       assert.equal(2, count)
     end
   end)
+
+  helper.on_processors("the order of sums is that of processors", "gives a step the query's bits", function()
+    for _, case in ipairs {{64, 6, 2}, {24, 3, 3}, {80, 4, 1}} do
+      local size, heads, groups = table.unpack(case)
+      for _, dtype in ipairs {"float32", "bfloat16"} do
+        local function normal(seed, n, count)
+          return ml.random.normal(ml.random.key(seed), {2, n, count, size})
+        end
+        local q, k, v = normal(1, 5, heads), normal(2, 150, groups), normal(3, 150, groups)
+        k, v = k:astype(dtype), v:astype(dtype)
+        local lengths, places = ml.tensor {150, 70}, ml.tensor {145, 20}
+        local function see(offset)
+          return {causal = true, lengths = lengths, offset = offset}
+        end
+        local all = nn.attention(q, k, v, see(places))
+        for t = 1, 5 do
+          local one = nn.attention(q:slice(false, {t, t}), k, v, see(places + (t - 1)))
+          assert.is_true((one:bytes() == all:slice(false, {t, t}):bytes()))
+        end
+      end
+    end
+  end)
 end)
