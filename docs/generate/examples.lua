@@ -808,6 +808,12 @@ for id = 1, 3 do
   past:close()
 end
 print(cache:filled()[1])]],
+  chat_template = [[
+local template = ml.chat_template "{% for m in messages %}<{{ m.role }}> {{ m.content | trim }}\n{% endfor %}"
+print(template:render {messages = {{role = "user", content = " Hello. "}}})]],
+  ["ChatTemplate:render"] = [[
+local template = ml.chat_template "{{ bos_token }}{{ messages | length }}"
+print(template:render {bos_token = "<s>", messages = {}})]],
   set_print_options = [[
 local before = ml.set_print_options {precision = 2}
 print(x / 3)

@@ -39,6 +39,7 @@ local modules = {nn = true, optim = true, schedule = true, data = true, metrics 
   profile = true, checkpoint = true, linalg = "ops.linalg"} -- name -> true, or the file
 local functions = {} -- name -> the module that has it
 for module, names in pairs {
+  ["chat.template"] = {"chat_template"},
   ["checkpoint.load"] = {"load"},
   ["checkpoint.save"] = {"save"},
   config = {"config"},

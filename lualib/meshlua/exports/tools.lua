@@ -2,6 +2,8 @@
 return [[
 cache(model: table, batch: integer, length: integer, {dtype: dtype, mesh: Mesh, rules: table}) -> Cache
   Room for the keys and values of a model's attention layers: rows of so many tokens.
+chat_template(source: string) -> ChatTemplate, string, string
+  Reads a chat template, as models bring them; or nil, message, code.
 checks(step: any, ...: any) -> table
   What only data shows: equal shards, equal random bits, means of means, tokens without an expert.
 expect(plan: any, budget: table) -> any
@@ -42,6 +44,10 @@ Cache:open(cache: Cache, ids: Tensor) -> Past
   Begins a call of a model: what its layers take, by their paths; ids below 0 are no tokens.
 Cache:rewind(cache: Cache, lengths: integer[]?)
   Forgets what is behind the first tokens of each row.
+ChatTemplate:render(template: ChatTemplate, variables: table) -> string, string, string
+  The text of messages and whatever else a template knows by name; or nil, message, code.
+ChatTemplate.source: string
+  Its text.
 Past:close(past: Past)
   Ends the call: its tokens count from now on.
 Past:last(past: Past, x: Tensor) -> Tensor
