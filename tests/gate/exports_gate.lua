@@ -9,7 +9,8 @@ local functions, fields, rows, looked = all.functions(), all.fields(), {}, 0
 
 --- Methods of tables: there is an object of theirs in the specs.
 local of_tables = {At = true, Records = true, Batches = true, Tokenizer = true, Manager = true, Traced = true,
-  Lowered = true, Compiled = true, DistributedConfig = true, module = true, Trainer = true, Cache = true, Past = true, ChatTemplate = true}
+  Lowered = true, Compiled = true, DistributedConfig = true, module = true, Trainer = true, Cache = true,
+  Past = true, ChatTemplate = true}
 
 for _, name in ipairs(exports.names()) do
   looked = looked + 1

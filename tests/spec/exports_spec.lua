@@ -81,7 +81,9 @@ local instances = {Manager = manager, At = ml.zeros({2}):at(ml.tensor {0}),
   LSTMCell = nn.LSTMCell(4, 4, {rngs = rngs}), GRUCell = nn.GRUCell(4, 4, {rngs = rngs}),
   SimpleCell = nn.SimpleCell(4, 4, {rngs = rngs}), RNN = nn.RNN(nn.GRUCell(4, 4, {rngs = rngs})),
   Mean = ml.metrics.Mean(), Accuracy = ml.metrics.Accuracy(), Perplexity = ml.metrics.Perplexity(),
-  MultiMetric = ml.metrics.MultiMetric {},
+  MultiMetric = ml.metrics.MultiMetric {}, ChatTemplate = ml.chat_template "{{ messages }}",
+  Tokenizer = ml.learn_tokenizer("text", {size = 258}),
+  Trainer = ml.train.Trainer("gpt", {steps = 1}),
   Bidirectional = nn.Bidirectional(nn.RNN(nn.GRUCell(4, 4, {rngs = rngs})), nn.RNN(nn.GRUCell(4, 4,
     {rngs = rngs})))}
 

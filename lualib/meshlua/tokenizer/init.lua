@@ -183,6 +183,7 @@ end
 ---@param options {special: boolean|"refuse", bos: boolean, eos: boolean}?
 ---@return Tokens? ids, string? message, string? code
 function Tokenizer:tokens(source, options)
+  options = lib.options("Tokenizer:tokens", options)
   local tokens, message, code = M.text_of(source)
   if not tokens then return nil, message, code end
   local list = {}
