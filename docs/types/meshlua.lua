@@ -1504,6 +1504,17 @@ function Cache:open(ids) end
 ---@param lengths? integer[]
 function Cache:rewind(lengths) end
 
+---@class ChatTemplate
+---@field source string Its text.
+local ChatTemplate = {}
+
+--- The text of messages and whatever else a template knows by name; or nil, message, code.
+---@param variables table
+---@return string
+---@return string
+---@return string
+function ChatTemplate:render(variables) end
+
 ---@class Past
 local Past = {}
 
@@ -1813,6 +1824,15 @@ function Perplexity:reset() end
 ---@param loss Tensor
 ---@param options? {count?: integer|Tensor, weights?: Tensor}
 function Perplexity:update(loss, options) end
+
+---@class Trainer
+local Trainer = {}
+
+--- Trains on these records or on the recipe's: what the program writes into result.json.
+---@param train? Records
+---@param val? Records
+---@return table
+function Trainer:train(train, val) end
 
 ---@class meshlua
 local ml = {Auto = "auto", Explicit = "explicit", Manual = "manual"}
@@ -4813,6 +4833,13 @@ function ml.checkpoint.Manager(folder, options) end
 ---@return Cache
 function ml.cache(model, batch, length, options) end
 
+--- Reads a chat template, as models bring them; or nil, message, code.
+---@param source string
+---@return ChatTemplate
+---@return string
+---@return string
+function ml.chat_template(source) end
+
 --- What only data shows: equal shards, equal random bits, means of means, tokens without an expert.
 ---@param step any
 ---@param ... any
@@ -5000,6 +5027,13 @@ function ml.metrics.Perplexity(options) end
 --- A function that takes a step's scalars, as a tree, and gives the numbers of the step before; nil the first time.
 ---@return function
 function ml.metrics.late() end
+
+--- A trainer of a recipe, from three configurations: what the program takes as flags stands in them.
+---@param model_config table|string
+---@param training_config table
+---@param distributed_config? table
+---@return Trainer
+function ml.train.Trainer(model_config, training_config, distributed_config) end
 
 --- A recipe's model with the weights of a folder (config.json, or Meta's params.json) or of a GGUF file, its config, and what the file says of it. Or nil, message, code.
 ---@param recipe table
