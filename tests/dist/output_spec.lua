@@ -105,7 +105,7 @@ int32[4000@x] on Mesh(x=2)
       _, err, code = helper.shell(train .. flags)
       assert.equal(flags:find "heads" and 1 or 2, code, err)
       local wanted = flags == ""
-        and "holds a run (config.json, metrics.jsonl of 2 steps, result.json, 1 checkpoint)"
+        and "holds a run (config.json, config.lua, metrics.jsonl of 2 steps, result.json, 1 checkpoint)"
         or flags:match "=%w+$"
       assert.truthy(err:find(wanted, 1, true) or err:find("3 heads", 1, true), err)
     end

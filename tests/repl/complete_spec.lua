@@ -25,6 +25,9 @@ local values = {Tensor = "ml.ones({2})", Param = "ml.nn.Param(ml.ones({2}))", P 
   LossScale = "ml.optim.LossScale()", Traced = "ml.jit(print):trace()", Lowered = "ml.jit(print):lower()",
   Compiled = "ml.jit(print):lower():compile()", DistributedConfig = "ml.distributed()",
   RngStream = "ml.nn.RngStream()", At = "ml.ones({2}):at(0)",
+  Cache = "ml.cache(model, 1, 1)", Past = "ml.cache(model, 1, 1):open(ids)",
+  Tokenizer = "ml.tokenizer('file')",
+  Trainer = "ml.train.Trainer('gpt')", ChatTemplate = "ml.chat_template('text')",
   EMA = "ml.optim.EMA(model)", Mean = "ml.metrics.Mean()", Accuracy = "ml.metrics.Accuracy()",
   Perplexity = "ml.metrics.Perplexity()", MultiMetric = "ml.metrics.MultiMetric({})"}
 

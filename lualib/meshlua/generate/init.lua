@@ -76,6 +76,10 @@ local function read_options(options)
   o.how = {greedy = t == 0, top_k = whole(options, "top_k", 1) or false, top_p = p < 1, min_p = m > 0,
     penalty = r ~= 1}
   if o.how.greedy then o.how.top_k, o.how.top_p, o.how.min_p = false, false, false end
+  local tokenizer = options.tokenizer
+  if tokenizer and not (tokenizer.encode and tokenizer.stream) then
+    raise("E_VALUE", "generate: the tokenizer has no encode and stream; ml.tokenizer makes one that has")
+  end
   local stop = options.stop
   if stop ~= nil and type(stop) ~= "table" then stop = {stop} end
   for _, s in ipairs(stop or {}) do

@@ -305,6 +305,7 @@ end
 
 --- The layer's part of a cache: see ml.cache.
 function M.MultiHeadAttention:new_cache(make, walk) -- luacheck: no unused
+  lib.check_function("MultiHeadAttention:new_cache", make)
   local kernel = (self.qkv or self.key).kernel
   local shape = kernel.shape
   return make(shape[#shape - 1], shape[#shape], self.kv_axis, (self.qkv or self.key).dtype or kernel.dtype)

@@ -330,7 +330,7 @@ describe("meshlua plan", function()
     {"a file that raises a table", {"lua:error {}"}, "it raises a table; give a file", 2},
     {"a file that misses another", {"lua:require 'nothere'"}, "module 'nothere' not found; give", 2},
     {"a file without end", {"lua:local function f() return f() + 1 end f()"}, "stack overflow; give", 2},
-    {"a file that returns nothing", {"lua:"}, "the file returns no recipe; give a file", 2},
+    {"a file that returns nothing", {"lua:"}, "the file returns no recipe; its last line is: return M", 2},
     {"half a recipe", {"lua:return {config = {batch = 1, steps = 1}}"}, "the recipe lacks build", 2},
     {"bytes", {"lua:\1\2\255"}, "unexpected symbol near", 2},
     {"bytes of JSON", {"text:\255"}, "not UTF-8", 2},

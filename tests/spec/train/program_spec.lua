@@ -424,7 +424,8 @@ describe("on a terminal", function()
     for text in out:gmatch "\r([^\r\n\27]*)\27%[K" do
       if text ~= "" then
         drawn = drawn + 1
-        assert.truthy(utf8.len(text) <= 39 and text:find "^step +%d+/300  loss %d", text)
+        assert.truthy(utf8.len(text) <= 39, text)
+        assert.truthy(text:find "^step +%d+/300  loss %d" or text:find "^evaluation %d+/%d+  eta %d", text)
       end
     end
     assert.truthy(drawn >= 1, out)
