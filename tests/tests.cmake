@@ -136,7 +136,7 @@ set(slow
     unit/kernels/test_matmul spec/manager golden/plan spec/op/sharded spec/locale spec/op/gradient
     spec/checkpoint/save dist/checkpoint unit/kernels/test_attention spec/dtype
     unit/run/job/test_channel cuda/failures cuda/processes cuda/kernels/rowwise cuda/kernels/reduce
-    cuda/kernels/lines dist/agree dist/seeds dist/processes dist/stop dist/transfer spec/jit
+    spec/train/inspect cuda/kernels/lines dist/agree dist/seeds dist/processes dist/stop dist/transfer spec/jit
     unit/kernels/test_movement spec/op/value spec/checkpoint/verbs golden/device cuda/algorithm
     unit/kernels/test_reduce cuda/sharded spec/random cuda/kernels/attention spec/layout/reshard
     cuda/kernels/attention_wgmma spec/attribute cuda/kernels/attention_mma unit/kernels/test_misc

@@ -18,6 +18,10 @@ struct Memory {
     Err (*write)(Memory *m, char *to, const void *from, size_t bytes);
     /* Also tells what went wrong in the work before it. */
     Err (*read)(Memory *m, void *to, const char *from, size_t bytes);
+    /* The same of 8 bytes at most, in two parts: `ask` gives a number, and `answer` waits for what
+     * came before that alone. *known is false where that was too long ago. */
+    Err (*ask)(Memory *m, const char *from, size_t bytes, int64_t *number);
+    Err (*answer)(Memory *m, int64_t number, void *to, size_t bytes, bool *known);
     Err (*move)(Memory *m, char *to, const Memory *source, const char *from, size_t bytes);
 };
 

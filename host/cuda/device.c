@@ -170,6 +170,13 @@ static void forget(void *self, void *graph) {
     graph_forget(self, graph);
 }
 
+static int64_t ask(void *self, int32_t gpu, const char *from, size_t bytes) {
+    return memory_ask(gpu_at(self, gpu), from, bytes);
+}
+static int answer(void *self, int32_t gpu, int64_t number, void *to, size_t bytes) {
+    return memory_answer(gpu_at(self, gpu), number, to, bytes);
+}
+
 static int64_t stamp(void *self, int32_t gpu) {
     return times_stamp(gpu_at(self, gpu));
 }
@@ -220,6 +227,8 @@ static const Device table = {
     .available = available,
     .upload = upload,
     .download = download,
+    .ask = ask,
+    .answer = answer,
     .move = move,
     .fill = fill,
     .wait = wait_all,

@@ -28,6 +28,7 @@ typedef struct Gpu {
     GpuFault *fault;     /* pinned: the GPU sees it at the same address */
     CudaMemory memory;
     Staging staging;
+    Answers answers;
     Times times;
     int capturing;
     struct Products *products; /* what products of matrices share */

@@ -200,6 +200,60 @@ int memory_download(Gpu *g, void *to, const char *from, size_t bytes) {
     return 1;
 }
 
+/* ---- answers ---- */
+
+/* The event of the next copy, and room for all where there is none yet. */
+static cudaEvent_t *next_answer(Gpu *g) {
+    Cuda *c = g->cuda;
+    Answers *a = &g->answers;
+    cudaEvent_t *done = &a->done[a->next % ANSWERS];
+    void *at;
+    if (!a->at) {
+        size_t bytes = (size_t)ANSWERS * ANSWER_BYTES;
+        if (!gpu_ok(c, c->rt.cudaHostAlloc(&at, bytes, cudaHostAllocDefault), "cudaHostAlloc"))
+            return NULL;
+        a->at = at;
+    }
+    if (!*done && !gpu_ok(c, c->rt.cudaEventCreateWithFlags(done, cudaEventDisableTiming),
+                          "cudaEventCreateWithFlags"))
+        return NULL;
+    return done;
+}
+
+int64_t memory_ask(Gpu *g, const char *from, size_t bytes) {
+    Cuda *c = g->cuda;
+    Answers *a = &g->answers;
+    if (!gpu_use(g)) return -1;
+    if (g->capturing) {
+        gpu_fail(c, "a download while work is kept for a graph");
+        return -1;
+    }
+    const cudaEvent_t *done = next_answer(g);
+    if (!done ||
+        !copy(g, a->at + a->next % ANSWERS * ANSWER_BYTES, from, bytes, cudaMemcpyDeviceToHost))
+        return -1;
+    if (!gpu_ok(c, c->rt.cudaEventRecord(*done, g->stream), "cudaEventRecord")) return -1;
+    return a->next++;
+}
+
+int memory_answer(Gpu *g, int64_t number, void *to, size_t bytes) {
+    Cuda *c = g->cuda;
+    const Answers *a = &g->answers;
+    if (number < 0 || number >= a->next || a->next - number > ANSWERS) return -1;
+    int64_t at = number % ANSWERS;
+    if (!gpu_ok(c, c->rt.cudaEventSynchronize(a->done[at]), "cudaEventSynchronize")) return 0;
+    memcpy(to, a->at + at * ANSWER_BYTES, bytes);
+    return 1;
+}
+
+static void drop_answers(Gpu *g) {
+    Answers *a = &g->answers;
+    if (a->at) g->cuda->rt.cudaFreeHost(a->at);
+    for (int i = 0; i < ANSWERS; i++)
+        if (a->done[i]) g->cuda->rt.cudaEventDestroy(a->done[i]);
+    *a = (Answers){.at = NULL};
+}
+
 static void drop_chunk(Gpu *g, StagingChunk *chunk) {
     if (chunk->at) g->cuda->rt.cudaFreeHost(chunk->at);
     if (chunk->done) g->cuda->rt.cudaEventDestroy(chunk->done);
@@ -215,4 +269,5 @@ void memory_close(Gpu *g) {
     for (int i = 0; i < STAGING_CHUNKS; i++) drop_chunk(g, &g->staging.up[i]);
     for (int i = 0; i < 2; i++) drop_chunk(g, &g->staging.down[i]);
     g->staging = (Staging){.chunk = 0};
+    drop_answers(g);
 }

@@ -52,6 +52,17 @@ typedef struct Staging {
     size_t used; /* bytes of it */
 } Staging;
 
+/* Small copies to the host that are waited for later, or never. */
+enum { ANSWERS = 64, ANSWER_BYTES = 8 };
+
+typedef struct Answers {
+    char *at; /* pinned: ANSWERS times ANSWER_BYTES; the n-th copy is at n % ANSWERS */
+    cudaEvent_t done[ANSWERS];
+    int64_t next;
+} Answers;
+
+int64_t memory_ask(struct Gpu *g, const char *from, size_t bytes);
+int memory_answer(struct Gpu *g, int64_t number, void *to, size_t bytes);
 int memory_upload(struct Gpu *g, char *to, const void *from, size_t bytes);
 int memory_download(struct Gpu *g, void *to, const char *from, size_t bytes);
 

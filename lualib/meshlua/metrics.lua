@@ -221,16 +221,26 @@ function M.MultiMetric:reset() each(self, function(_, metric) metric:reset() end
 
 -- ---- reading ------------------------------------------------------------------------------------------
 
---- A function that takes a step's scalar tensors, as a tree, and gives the numbers of the step before, which are there
---- while this one still runs; nil the first time. Without a tree it gives the last ones.
+--- A function that takes a step's scalar tensors, as a tree, and gives the numbers of the step before; nil the first
+--- time, and without a tree the last ones. A GPU sends them as soon as they are there: nobody waits for this step.
 ---@return fun(now: any): any
 function M.late()
-  local before
+  local before, asked
   return function(now)
-    local ready = before
-    before = now
+    local ready, numbers = before, asked
+    before, asked = now, {}
+    tree.map(function(x)
+      if lib.is_tensor(x) then asked[x] = core.ask(x) end
+      return x
+    end, now)
     if ready == nil then return nil end
-    return tree.map(function(x) return lib.is_tensor(x) and x:item() or x end, ready)
+    return tree.map(function(x)
+      if not lib.is_tensor(x) then return x end
+      local number = numbers[x]
+      local value = number and core.answer(x, number)
+      if value == nil then return x:item() end
+      return value
+    end, ready)
   end
 end
 

@@ -282,4 +282,22 @@ print(ml.core.device_kind(), (x + 1):sum():item())
 ]], "STANDIN_GPUS=2")
     assert.truthy(out:find "^false.-%[E_MESH%].-\nNVIDIA H200.-\nfalse.-%[E_DEVICE%].-\ncpu.-8%.0\n$", out)
   end)
+
+  check("scalars of a step are read behind the next one, and those of long ago as well", function()
+    assert.equal("nil\n28.0\n56.0\n84.0\n112.0 4\ninteger nil 5.0\n", (must("cuda", [[
+local ml = require "meshlua"
+local late = ml.metrics.late()
+local step = ml.jit(function(x, i) return {loss = (x * i):sum(), i = i + 0} end)
+for i = 1, 4 do
+  local before = late(step(ml.arange(8.0), i))
+  print(before and before.loss)
+end
+local last = late()
+print(last.loss .. " " .. last.i)
+local t = ml.tensor(2.5) * 2
+local number = ml.core.ask(t)
+for _ = 1, 100 do ml.core.ask(t) end
+print(math.type(number), ml.core.answer(t, number), t:item())
+]]):gsub("\t", " ")))
+  end)
 end)

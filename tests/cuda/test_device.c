@@ -243,6 +243,7 @@ static void a_graph_runs_when_it_is_replayed(void) {
     launch(copy, 0);
     CHECK(!d.upload(d.self, 0, gx, x, sizeof x) && says("an upload while work is kept"));
     CHECK(!d.download(d.self, 0, y, gx, sizeof y) && says("a download while work is kept"));
+    CHECK(d.ask(d.self, 0, gx, 4) < 0 && says("a download while work is kept"));
     CHECK(d.stamp(d.self, 0) < 0 && says("a time cannot be taken while work is kept"));
     void *graph = d.captured(d.self, 0);
     CHECKF(graph, "%s", d.error(d.self));
@@ -261,6 +262,24 @@ static void a_graph_runs_when_it_is_replayed(void) {
     d.forget(d.self, graph);
     CHECK(d.wait(d.self, 0));
     d.free(d.self, 0, middle, sizeof y);
+    set_x();
+}
+
+/* ---- answers ---- */
+
+static void answers_are_of_when_they_were_asked_for(void) {
+    float first, second;
+    set_x();
+    int64_t a = d.ask(d.self, 0, gx, sizeof first);
+    CHECK(d.fill(d.self, 0, gx, 0, sizeof x));
+    int64_t b = d.ask(d.self, 0, gx, sizeof second);
+    CHECKF(a >= 0 && b == a + 1, "%s", d.error(d.self));
+    CHECK(d.answer(d.self, 0, b, &second, sizeof second) == 1 && second == 0);
+    CHECK(d.answer(d.self, 0, a, &first, sizeof first) == 1 && first == x[0]);
+    CHECK(d.answer(d.self, 0, b + 1, &first, sizeof first) < 0); /* nobody has asked */
+    for (int i = 0; i < 63; i++) CHECK(d.ask(d.self, 0, gx, sizeof first) >= 0);
+    CHECK(d.answer(d.self, 0, a, &first, sizeof first) < 0); /* long ago */
+    CHECK(d.answer(d.self, 0, b, &second, sizeof second) == 1 && second == 0);
     set_x();
 }
 
@@ -358,6 +377,7 @@ int main(void) {
     wrong_kernels_say_so();
     the_first_fault_is_kept();
     a_graph_runs_when_it_is_replayed();
+    answers_are_of_when_they_were_asked_for();
     times_lie_between_stamps();
     kernels_are_text();
     d.close(d.self);

@@ -109,6 +109,17 @@ static int take_times(Run *r) {
     return 1;
 }
 
+static int ask_ahead(Run *r) {
+    Device *d = &r->d;
+    float value, there;
+    int64_t first = d->ask(d->self, 0, r->gx[0], sizeof value);
+    if (first < 0 || d->ask(d->self, 0, r->gx[0], sizeof value) < 0) return 0;
+    if (d->answer(d->self, 0, first, &value, sizeof value) != 1) return 0;
+    if (!d->download(d->self, 0, &there, r->gx[0], sizeof there)) return 0;
+    CHECK(memcmp(&value, &there, sizeof value) == 0);
+    return 1;
+}
+
 /* Chunks of the staging memory follow each other. */
 static int move_much(Run *r) {
     enum { MUCH = 5 << 20 };
@@ -147,7 +158,7 @@ static void give_back(Run *r) {
 /* Whether nothing failed; else `error` says why. */
 static int run_all(int check) {
     static int (*const part[])(Run *) = {keep_nothing, take_memory, run_kernels, run_graph,
-                                         take_times,   move_much,   no_fault};
+                                         take_times,   ask_ahead,   move_much,   no_fault};
     DeviceOpen device_open;
     Run r = {.capturing = 0};
     error[0] = '\0';

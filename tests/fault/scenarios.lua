@@ -48,9 +48,10 @@ add("what a tensor says of itself", {
     local shards = x:addressable_shards()
     return {x.shape[1], x.ndim, x.size, x.dtype, tostring(x.sharding), x:is_deleted(), x:is_traced(),
       x:address(1),
-      shards[8].data:totable()[2], core.is_tensor(x), core.is_traced(x), core.type_name(x)}
+      shards[8].data:totable()[2], core.is_tensor(x), core.is_traced(x), core.type_name(x),
+      core.ask(shards[8].data:sum()) or core.answer(shards[8].data:sum(), 0) or "here"}
   end,
-  check = function(_, r) assert(r[9] == 15.0) end,
+  check = function(_, r) assert(r[9] == 15.0 and r[13] == "here") end,
 })
 
 add("a tensor released", {

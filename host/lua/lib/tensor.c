@@ -155,6 +155,41 @@ static int tensor_item(lua_State *L) {
     return 1;
 }
 
+/* A scalar, and the memory it lies in; NULL: the host has it. */
+static Memory *far_scalar(lua_State *L, const char *what, Tensor **t) {
+    *t = value_whole(L, state_of(L), 1, what);
+    if (type_count((*t)->type) != 1 || !tensor_has_data(*t)) return NULL;
+    return (*t)->shard[0].buffer->memory;
+}
+
+/* ask(t): of a scalar on a GPU, a number for `answer`; nil: its value is there. What the GPU is
+ * given from here on `answer` does not wait for. */
+static int tensor_ask(lua_State *L) {
+    Tensor *t;
+    int64_t number;
+    Memory *m = far_scalar(L, "ask", &t);
+    if (!m) return 0;
+    state_check(L, state_of(L),
+                m->ask(m, tensor_data(t, 0), (size_t)dtype_size(t->type->dtype), &number));
+    lua_pushinteger(L, number);
+    return 1;
+}
+
+/* answer(t, number): the value that was asked for; nil: that was too long ago. */
+static int tensor_answer(lua_State *L) {
+    Tensor *t;
+    char element[8];
+    bool known = false;
+    Memory *m = far_scalar(L, "answer", &t);
+    lua_Integer number = arg_integer(L, 2, "answer: the number");
+    if (!m) return 0;
+    size_t bytes = (size_t)dtype_size(t->type->dtype);
+    state_check(L, state_of(L), m->answer(m, number, element, bytes, &known));
+    if (!known) return 0;
+    push_element(L, t->type->dtype, element);
+    return 1;
+}
+
 static const char *push_lists(lua_State *L, DType dtype, const Dims *dims, int d, const char *at) {
     if (d == dims->rank) {
         push_element(L, dtype, at);
@@ -457,6 +492,8 @@ void lib_open_tensor(lua_State *L) {
     static const luaL_Reg fns[] = {{"tensor", tensor_from_table},
                                    {"from_string", tensor_from_string},
                                    {"typeof", tensor_typeof},
+                                   {"ask", tensor_ask},
+                                   {"answer", tensor_answer},
                                    {"is_traced", tensor_is_traced},
                                    {"elements", tensor_elements},
                                    {"promote", promote},

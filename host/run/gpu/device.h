@@ -11,7 +11,7 @@
 #include "kernel.h"
 #include "run/comm/comm.h"
 
-enum { DEVICE_VERSION = 3, DEVICE_NAME = 64, DEVICE_BUS = 32, DEVICE_ID = 128 };
+enum { DEVICE_VERSION = 4, DEVICE_NAME = 64, DEVICE_BUS = 32, DEVICE_ID = 128 };
 
 typedef struct DeviceGpu {
     char name[DEVICE_NAME]; /* "NVIDIA H200" */
@@ -53,6 +53,11 @@ typedef struct Device {
     int (*upload)(void *self, int32_t gpu, char *to, const void *from, size_t bytes);
     /* After what is in the queue; waits. */
     int (*download)(void *self, int32_t gpu, void *to, const char *from, size_t bytes);
+    /* The same of 8 bytes at most, in two parts: `ask` puts the copy into the queue, and gives its
+     * number, < 0 where it failed; `answer` waits for that copy and for nothing behind it. < 0: so
+     * many were asked for since that it is no longer known. */
+    int64_t (*ask)(void *self, int32_t gpu, const char *from, size_t bytes);
+    int (*answer)(void *self, int32_t gpu, int64_t number, void *to, size_t bytes);
     /* `source` is the GPU that `from` is of: after what is in both queues, and before what comes
      * into either. */
     int (*move)(void *self, int32_t gpu, char *to, int32_t source, const char *from, size_t bytes);

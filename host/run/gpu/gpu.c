@@ -71,6 +71,21 @@ static Err read(Memory *m, void *to, const char *from, size_t bytes) {
     return gpu_fault(g);
 }
 
+static Err ask(Memory *m, const char *from, size_t bytes, int64_t *number) {
+    Gpus *g = gpu_of(m);
+    TRY(transport_settle(g->cx, g->transport));
+    *number = g->device.ask(g->device.self, m->domain, from, bytes);
+    return *number < 0 ? gpu_error(g, "reading") : E_OK;
+}
+
+static Err answer(Memory *m, int64_t number, void *to, size_t bytes, bool *known) {
+    Gpus *g = gpu_of(m);
+    int is = g->device.answer(g->device.self, m->domain, number, to, bytes);
+    *known = is > 0;
+    if (is < 0) return E_OK;
+    return is ? gpu_fault(g) : gpu_error(g, "reading");
+}
+
 static Err move(Memory *m, char *to, const Memory *source, const char *from, size_t bytes) {
     Gpus *g = gpu_of(m);
     bool ok = g->device.move(g->device.self, m->domain, to, source->domain, from, bytes);
@@ -247,7 +262,8 @@ static Err begin(Gpus *g, Ctx *cx, const Ranks *ranks) {
             return not_there(cx, g->device.error(g->device.self));
     g->cx = cx;
     for (int32_t k = 0; k < g->device.gpus; k++) {
-        g->of[k] = (GpuMemory){.memory = {k, 0, 0, take, give, write, read, move}, .gpu = g};
+        g->of[k] =
+            (GpuMemory){.memory = {k, 0, 0, take, give, write, read, ask, answer, move}, .gpu = g};
         cx->memory[k] = &g->of[k].memory;
     }
     fill_target(g, ranks);
