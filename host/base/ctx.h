@@ -25,6 +25,8 @@ typedef struct Ctx {
     struct Interns *interns; /* meshes, types, ops: owned by ir/intern.c */
     CtxHolder *holders;
     int planted; /* for tests: the op whose local form is made wrong; 0: none */
+    const char *flipped; /* for tests: a kernel of whose first results a device has a bit wrong */
+    int32_t flipped_device;
     /* Devices that share one memory are a domain; domains are numbered by process, devices by
      * domain. This process's first and their number, and the devices of each (0: all there are are
      * in one). */

@@ -45,6 +45,7 @@ for module, names in pairs {
   config = {"config"},
   generate = {"generate"},
   ["generate.cache"] = {"cache"},
+  ["insight.audit"] = {"audit"},
   ["insight.budget"] = {"expect", "forbid"},
   ["insight.checks"] = {"checks"},
   ["insight.explain"] = {"explain"},

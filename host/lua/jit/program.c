@@ -283,6 +283,16 @@ static int program_flag(lua_State *L) {
     return 1;
 }
 
+/* program:sum(value): of its bits: see program_add_sum. */
+static int program_sum(lua_State *L) {
+    Host *h = state_of(L);
+    Graph *g = program_at(L)->graph;
+    Val v = value_at(L, g, "sum: the value"), out = 0;
+    state_check(L, h, program_add_sum(g, v, &out));
+    lua_pushinteger(L, out);
+    return 1;
+}
+
 /* program:body(node, k): what a node does inside, appended (see program_add_body); the number of
  * the first node of it. */
 static int program_body_of(lua_State *L) {
@@ -468,17 +478,11 @@ static int why_traced(lua_State *L) {
 void jit_open_program(lua_State *L) {
     static const luaL_Reg meta[] = {
         {"__gc", program_close}, {"__close", program_close}, {NULL, NULL}};
-    static const luaL_Reg methods[] = {{"nodes", program_nodes},
-                                       {"params", program_params},
-                                       {"results", program_results},
-                                       {"plan", program_plan},
-                                       {"run", program_run},
-                                       {"why", program_why},
-                                       {"blocks", program_blocks},
-                                       {"flag", program_flag},
-                                       {"body", program_body_of},
-                                       {"close", program_close},
-                                       {NULL, NULL}};
+    static const luaL_Reg methods[] = {
+        {"nodes", program_nodes},   {"params", program_params}, {"results", program_results},
+        {"plan", program_plan},     {"run", program_run},       {"why", program_why},
+        {"blocks", program_blocks}, {"flag", program_flag},     {"body", program_body_of},
+        {"sum", program_sum},       {"close", program_close},   {NULL, NULL}};
     value_new_type(L, VALUE_PROGRAM, meta, methods, NULL);
     lua_pushcfunction(L, why_traced);
     lua_setfield(L, -2, "why_traced");

@@ -11,6 +11,9 @@ Err program_add_blocks(Graph *g, Val v, Val *out) MUST_CHECK;
  * where it has a NaN, as float32[blocks, n]. `stacked`: n are the steps of its first dim, else one.
  * Inside shard_map blocks are the devices along which it varies, else one. */
 Err program_add_flag(Graph *g, Val v, bool stacked, Val *out) MUST_CHECK;
+/* The sum of a value's bits, element by element and by place, as uint32[blocks]: with another bit
+ * somewhere it is another. */
+Err program_add_sum(Graph *g, Val v, Val *out) MUST_CHECK;
 /* What node `id` of the program does inside, as if it were written behind the program: iteration k
  * (from 0, by place in its stacks) of a scan, or branch k of a cond. E_UNSUPPORTED of others. */
 Err program_add_body(Graph *g, int32_t id, int64_t k) MUST_CHECK;

@@ -45,6 +45,27 @@ Err program_add_flag(Graph *g, Val v, bool stacked, Val *out) {
     return b.err;
 }
 
+Err program_add_sum(Graph *g, Val v, Val *out) {
+    static const DType bits[] = {[1] = DT_U8, [2] = DT_U16, [4] = DT_U32, [8] = DT_U64};
+    Build b = build_for(g, v);
+    const Type *t = graph_type(g, v);
+    Dims axes = {.rank = t->dims.rank};
+    for (int d = 0; d < axes.rank; d++) axes.at[d] = d;
+    Val x = v;
+    if (dtype_is_float(t->dtype))
+        x = build_op(&b, OP_BITCAST, &v, 1, &(DtypeAttr){bits[dtype_size(t->dtype)]});
+    x = op_astype(&b, x, DT_U32);
+    Val weight = op_const_like(&b, x, 1);
+    for (int d = 0; d < axes.rank; d++) { /* odd, and not the same at other places */
+        Val at = build_op(&b, OP_IOTA, NULL, 0, &(IotaAttr){DT_U32, t->dims, d});
+        Val odd = op_full(&b, DT_U32, &t->dims, attr_scalar_int((0x9E3779B1 >> (3 * d)) & ~1u));
+        weight = op2(&b, OP_ADD, weight, op2(&b, OP_MUL, at, odd));
+    }
+    x = op_reduce(&b, OP_SUM, op2(&b, OP_MUL, x, weight), &axes);
+    *out = out_of_manual(&b, op_reshape(&b, x, &(Dims){0}));
+    return b.err;
+}
+
 /* ---- bodies ---- */
 
 /* Element k of a stack. */

@@ -86,14 +86,18 @@ static int fail_alloc(lua_State *L) {
     return 1;
 }
 
-/* plant(op): from now on the op's form for one device is wrong where it is split: what verify is
+/* plant(op, device): from now on the op's form for one device is wrong where it is split: what
+ * verify is there to find; with a device, what that device computes has a bit wrong: what audit is
  * there to find. nil: no op's. */
 static int plant(lua_State *L) {
     Host *h = state_of(L);
     const char *name = lua_isnoneornil(L, 1) ? NULL : arg_string(L, 1, NULL, "plant: op");
+    bool flips = !lua_isnoneornil(L, 2);
     int op = name ? op_find(name) : OP_NONE;
     if (name && op == OP_NONE) state_error(L, E_KEY, "plant: there is no op '%s'", name);
-    h->cx.planted = op;
+    h->cx.planted = flips ? OP_NONE : op;
+    h->cx.flipped = flips ? op_def(op)->name : NULL;
+    h->cx.flipped_device = flips ? (int32_t)arg_integer(L, 2, "plant: device") : 0;
     plan_cache_clear(&h->plans); /* they were made without it */
     return 0;
 }

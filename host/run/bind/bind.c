@@ -13,6 +13,12 @@
 
 #include <string.h>
 
+static bool is_flipped(const Exec *e, const char *kernel, const int32_t coord[MAX_AXES]) {
+    const Ctx *cx = e->rt->cx;
+    if (!cx->flipped || strcmp(cx->flipped, kernel) != 0 || !e->mesh) return false;
+    return e->mesh->device[place_index(e->mesh, coord)] == cx->flipped_device;
+}
+
 static Err bind_kernel(Exec *e, const PlanStep *s) {
     const Plan *p = e->plan;
     int32_t slots = exec_class_slots(e, s->vary)[e->domains];
@@ -20,6 +26,7 @@ static Err bind_kernel(Exec *e, const PlanStep *s) {
         int32_t coord[MAX_AXES], domain = exec_slot_place(e, s->vary, slot, coord);
         Item *item = item_add(e, s, plan_str(p, s->name), s->in.n, s->out.n);
         if (!item || !item_args(p, s, coord, &e->arena, &item->args)) return exec_no_memory(e);
+        item->flipped = is_flipped(e, plan_str(p, s->name), coord);
         for (int k = 0; k < s->in.n + s->out.n; k++) {
             int32_t value = k < s->in.n ? PLAN_LIST(p, int32_t, s->in)[k]
                                         : PLAN_LIST(p, int32_t, s->out)[k - s->in.n];

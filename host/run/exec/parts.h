@@ -24,6 +24,7 @@ typedef struct Item { /* one kernel on one slot's operands; collectives become s
     int32_t domain; /* that its operands are in, of this process's */
     bool sliced;    /* an operand moves with a loop: its address is worked out at each run */
     bool combined;  /* another item does its work: see combine.h */
+    bool flipped;   /* its first result has a bit wrong: see Ctx */
     int32_t step;
     int32_t with; /* another step that it does, too: see combine.h; or -1 */
     int64_t units;

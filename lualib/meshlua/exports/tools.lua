@@ -2,6 +2,8 @@
 return [[
 cache(model: table, batch: integer, length: integer, {dtype: dtype, mesh: Mesh, rules: table}) -> Cache
   Room for the keys and values of a model's attention layers: rows of so many tokens.
+audit(step: any, ...: any) -> table
+  Computes a step twice, with the devices in each other's places, and compares the bits.
 chat_template(source: string) -> ChatTemplate, string, string
   Reads a chat template, as models bring them; or nil, message, code.
 checks(step: any, ...: any) -> table
@@ -86,6 +88,8 @@ Program:results(program: Program) -> table
   The values that come out.
 Program:run(program: Program, ...: any) -> any
   Runs it with other inputs or results.
+Program:sum(program: Program, value: integer) -> integer
+  Of a value the sum of its bits, as a value.
 Program:why(program: Program, value: integer) -> string, string
   The type of a value as it will lie, and who split it.
 data.bytes_read() -> integer
