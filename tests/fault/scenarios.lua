@@ -495,7 +495,7 @@ add("a step as a program", {
     local sum, i = program:results()[1], 0
     repeat i = i + 1 until told[1][i].bodies
     program:body(i, 1)
-    return program:run({sum, program:flag(sum)}, inputs)[1], told
+    return program:run({sum, program:flag(sum), program:sum(sum)}, inputs)[1], told
   end,
   check = function(_, y) same({224.0, 240.0, 256.0, 272.0}, y) end,
 })

@@ -1,9 +1,9 @@
 -- tools.lua: asking before and after, data, metrics, training, profiles.
 return [[
-cache(model: table, batch: integer, length: integer, {dtype: dtype, mesh: Mesh, rules: table}) -> Cache
-  Room for the keys and values of a model's attention layers: rows of so many tokens.
 audit(step: any, ...: any) -> table
   Computes a step twice, with the devices in each other's places, and compares the bits.
+cache(model: table, batch: integer, length: integer, {dtype: dtype, mesh: Mesh, rules: table}) -> Cache
+  Room for the keys and values of a model's attention layers: rows of so many tokens.
 chat_template(source: string) -> ChatTemplate, string, string
   Reads a chat template, as models bring them; or nil, message, code.
 checks(step: any, ...: any) -> table

@@ -114,7 +114,9 @@ local Report = {__name = "Report"}
 Report.__index = Report
 
 Report.__tostring = core.plain(function(self)
-  if self.same then return ("the same bits with the devices of %s exchanged: %s"):format(self.mesh, self.looked) end
+  if self.same then
+    return ("the same bits with the devices of %s exchanged: %s"):format(self.mesh, self.looked)
+  end
   local lines = {("not the same bits on another device: %s at %s%s: %s, %s"):format(self.op, self.where,
     self.scope ~= "" and ", in " .. self.scope or "", self.type, self.count > 0
     and lib.count(self.count, "element") or "at times")}
@@ -124,22 +126,19 @@ Report.__tostring = core.plain(function(self)
   return table.concat(lines, "\n")
 end)
 
---- A mesh of the same devices, each in another's place: a process's devices stay together.
+--- A mesh of the same devices, each in its neighbour's place; and fn(place of a device) -> its place there.
 local function exchanged(mesh)
-  local list, by = {}, 1
+  local list = {}
   local function add(x)
     if type(x) ~= "table" then list[#list + 1] = x end
     for _, inner in ipairs(type(x) == "table" and x or {}) do add(inner) end
   end
   add(mesh.devices)
-  if core.process_count() > 1 then by = math.max(1, #mesh.local_devices) end
-  if #list < 2 or by >= #list then
-    raise("E_MESH", "audit: %s has no device beside the one that computed", mesh)
-  end
+  if #list < 2 then raise("E_MESH", "audit: %s has no device beside the one that computed", mesh) end
   local sizes, devices = {}, {}
   for i, name in ipairs(mesh.axis_names) do sizes[i] = mesh.shape[name] end
-  for i = 1, #list do devices[i] = list[(i - 1 + by) % #list + 1] end
-  return core.mesh_new(mesh.axis_names, sizes, devices), function(at) return (at - by) % #list end
+  for i = 1, #list do devices[i] = list[i % #list + 1] end
+  return core.mesh_new(mesh.axis_names, sizes, devices), function(at) return (at - 1) % #list end
 end
 
 --- The values of a program that are needed for something, in order; the nodes that make them, and as which result.

@@ -1,5 +1,6 @@
 -- init.lua: the training program. It knows recipes (see run.lua), not models.
 local arguments = require "meshlua.train.arguments"
+local auditor = require "meshlua.train.auditor"
 local core = require "meshlua.core"
 local data = require "meshlua.data"
 local files = require "meshlua.train.files"
@@ -103,6 +104,9 @@ local function prepare(recipe, values, config, records)
   local mesh = check(runs.mesh(values.mesh, values.explain and not values.checks))
   check(precision.of(config))
   check(runs.check_batch(mesh, rules, config.batch, values.microbatches))
+  if values.audit > 0 and not (mesh and mesh.size > 1) then
+    check(nil, ("--audit=%d: a mesh of several devices is needed"):format(values.audit), "E_VALUE")
+  end
   records = records or check(recipe.data(config, values.data ~= "" and values.data or nil))
   local fault = recipes.data_fault(records)
   if fault then check(nil, fault, "E_VALUE") end
@@ -362,6 +366,7 @@ local function carry_out(recipe, values, config, records, start)
   local _ <close> = closing(run)
   open_outputs(run, values, start, watch, done)
   if values.profile ~= "" then check(profile.start(values.profile)) end
+  if values.audit > 0 then run.auditor = auditor.new(run, values.audit, values.microbatches) end
   train(run, watch, bar, saver)
   if values.profile ~= "" then print(check(profile.stop())) end
   say_utilization(run)

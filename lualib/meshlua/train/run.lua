@@ -299,7 +299,7 @@ end
 --- planning.
 ---@param report fun(row: table, word: string): any
 ---@param done integer? the steps that are behind it; default 0
----@return true? done, string? message nil: a sink failed, or there is nothing to go back to
+---@return true? done, string? message nil: a sink failed, there is nothing to go back to, or a device is broken
 function Run:train(report, done)
   done = done or 0
   local config, rate = self.config, self.recipe.schedule(self.config)
@@ -315,6 +315,9 @@ function Run:train(report, done)
     local asked = core.clock()
     local batch = batches(s + (self.guard and self.guard.shift or 0))
     local there = core.clock()
+    local sound, fault = true, nil
+    if self.auditor then sound, fault = self.auditor(s, batch) end
+    if not sound then return nil, fault end
     local labels = batch.labels.size
     local from_stamp = core.stamp()
     local loss, norm = step(arguments_of(self, batch))

@@ -119,6 +119,28 @@ describe("a run that meets what is not finite", function()
   end)
 end)
 
+describe("an audit", function()
+  it("names a broken device within so many steps, and nothing where none is", function()
+    local _, err, code = train "--audit=4 --mesh=data:8 --steps=6 --broken=5"
+    assert.equal(3, code, err)
+    local said = "step 4: not the same bits on another device: matmul at tests/spec/train/poison.lua"
+    assert.truthy(err:find(said, 1, true), err)
+    assert.truthy(err:find("it is the device at data=5; the step is not made", 1, true), err)
+    _, err, code = train "--audit=2 --mesh=data:4 --microbatches=2 --steps=6"
+    assert.same({"", 0}, {err, code})
+    _, err, code = train "--audit=2"
+    assert.equal(2, code)
+    assert.truthy(err:find("--audit=2: a mesh of several devices is needed", 1, true), err)
+  end)
+
+  mpi.it("finds it in another process", function()
+    local _, err, code = train("--audit=4 --mesh=data:4 --steps=6 --broken=3",
+      '"$MESHLUA" --processes=2 --devices=2')
+    assert.equal(3, code, err)
+    assert.truthy(err:find("it is the device at data=3", 1, true), err)
+  end)
+end)
+
 describe("the guard", function()
   local function new(on_nan, on_spike)
     return guards.new {on_nan = on_nan, on_spike = on_spike, spike_window = 8, spike_factor = 6.0}

@@ -1,10 +1,10 @@
 -- poison.lua: a recipe for tests: a model of bytes that gives a NaN where a record has the byte 255, and a loss far
--- above the others where it has 254.
+-- above the others where it has 254; broken is the number of a device that computes wrongly.
 local ml = require "meshlua"
 local nn, optim = ml.nn, ml.optim
 
 local M = {name = "poison", layout = {mesh = "none", rules = "dp"},
-  config = {batch = 8, steps = 24, seq = 8, width = 8, lr = 1e-2},
+  config = {batch = 8, steps = 24, seq = 8, width = 8, lr = 1e-2, broken = -1},
   rules = {dp = {{"batch", "data"}}}}
 
 local Net = nn.module "Net"
@@ -21,7 +21,10 @@ function Net:__call(ids, rngs)
   return self.head(self.drop(self.norm(x), rngs))
 end
 
-function M.build(cfg, rngs) return Net(cfg, rngs) end
+function M.build(cfg, rngs)
+  if cfg.broken >= 0 then ml.core.plant("matmul", cfg.broken) end -- a device whose products have a bit wrong
+  return Net(cfg, rngs)
+end
 function M.loss(model, inputs, labels, rngs)
   local spike = labels:eq(254):astype("float32"):sum() * 1e3
   return nn.softmax_cross_entropy_with_integer_labels(model(inputs, rngs), labels):mean() * (spike + 1)
