@@ -25,6 +25,8 @@ local OF_TRAIN = {
     least = 1},
   {"seed", 0, "of parameters, data order, dropout and sample", value = "N"},
   {"data", "", "in place of the recipe's own", value = "FILE", path = true},
+  {"tokenizer", "", "makes the ids of a text: tokenizer.json, .tiktoken, sentencepiece's .model, GGUF",
+    value = "FILE", path = true},
   {"out", "", "a folder for config.lua, config.json, metrics.jsonl, result.json, sample.txt, checkpoints",
     value = "FOLDER", path = true},
   {"metrics", "", "a file with a JSON object for each step, or the numbers as columns (.csv); with a bar in "

@@ -98,6 +98,19 @@ local function said_by(code, fn, ...)
   return nil, text, code
 end
 
+--- The records that the options ask for.
+local function records_of(recipe, values, config)
+  local tokenizer
+  if values.tokenizer ~= "" then
+    tokenizer = check(require "meshlua.tokenizer".tokenizer(values.tokenizer))
+  end
+  local records = check(recipe.data(config, values.data ~= "" and values.data or nil, tokenizer))
+  if tokenizer and records.tokenizer ~= tokenizer then
+    check(nil, "--tokenizer: the recipe's data is no text that a tokenizer makes ids of", "E_VALUE")
+  end
+  return records
+end
+
 --- The run that the options ask for.
 local function prepare(recipe, values, config, records)
   local rules = check(arguments.rule_set(recipe, values.rules))
@@ -107,7 +120,7 @@ local function prepare(recipe, values, config, records)
   if values.audit > 0 and not (mesh and mesh.size > 1) then
     check(nil, ("--audit=%d: a mesh of several devices is needed"):format(values.audit), "E_VALUE")
   end
-  records = records or check(recipe.data(config, values.data ~= "" and values.data or nil))
+  records = records or records_of(recipe, values, config)
   local fault = recipes.data_fault(records)
   if fault then check(nil, fault, "E_VALUE") end
   local function begin(run)

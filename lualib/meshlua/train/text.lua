@@ -13,13 +13,36 @@ local M = {}
 local LONGEST_CONTEXT = 4 -- bytes, of the count tables
 local SHORTEST_WORD = 4 -- letters: shorter ones are too easily hit
 
---- A recipe's `data`: config.seq ids to a record. The default is the King James Bible.
+--- The ids of a text by a tokenizer, and how many bytes it has. Those of a file are kept between runs.
+local function encoded(path, tokenizer)
+  local bytes, message, code = data.tokens(path)
+  if not bytes then return nil, message, code end
+  if bytes:width() ~= 1 then
+    return nil, path .. ": it holds ids, no text; --tokenizer is of texts", "E_VALUE"
+  end
+  if path == "bible:" then return tokenizer:tokens(bytes), #bytes end
+  local documents
+  documents, message, code = data.encode(assert(data.text(path)), tokenizer)
+  if not documents then return nil, message, code end
+  return documents.source:span(0), #bytes
+end
+
+--- A recipe's `data`: config.seq ids to a record. The default is the King James Bible, a byte an id.
 ---@param config table seq, vocab
 ---@param path string? see data.tokens
+---@param tokenizer Tokenizer? gives the ids of a text
 ---@return table? data, string? message, string? code
-function M.data(config, path)
-  local tokens, message, code = data.tokens(path or "bible:")
+function M.data(config, path, tokenizer)
+  path = path or "bible:"
+  local tokens, message, code, bytes
+  if tokenizer and tokenizer.size > config.vocab then
+    message = "the tokenizer has %d ids, and the vocabulary is of %d; set --vocab=%d"
+    return nil, message:format(tokenizer.size, config.vocab, tokenizer.size), "E_VALUE"
+  end
+  if tokenizer then tokens, message, code = encoded(path, tokenizer)
+  else tokens, message, code = data.tokens(path) end
   if not tokens then return nil, message, code end
+  if tokenizer then bytes = message / #tokens end
   local largest = data.largest(tokens)
   if largest >= config.vocab then
     local file, byte = tokens:place(select(2, tokens:largest()))
@@ -32,9 +55,9 @@ function M.data(config, path)
   if not train then return nil, message, code end
   valid, message, code = data.windows(tokens, config.seq, cut)
   if not valid then return nil, message, code end
-  local is_text = tokens:width() == 1
+  local is_text = not tokenizer and tokens:width() == 1
   return {train = train, valid = valid, unit = "tok", tokens = tokens, cut = cut, is_text = is_text,
-    per = is_text and "byte" or "token", bytes = is_text and 1 or nil}
+    per = is_text and "byte" or "token", bytes = is_text and 1 or bytes, tokenizer = tokenizer}
 end
 
 --- A recipe's `score`: the mean loss of each record, in nats per token.
@@ -78,27 +101,41 @@ local function known_words(sample, text)
   return known, n
 end
 
---- A recipe's `sample`: config.sample bytes at config.temperature, decided by the run's seed, and the share
+--- config.sample ids that follow a line's end, as text.
+local function drawn(run, model)
+  local config, tokenizer = run.config, run.data.tokenizer
+  local first = tokenizer and tokenizer:encode "\n" or {("\n"):byte()}
+  local ids = generate(model, #first > 0 and first or {0}, {max_tokens = config.sample, seed = run.seed,
+    temperature = config.temperature, rules = run.rules, slide = true})
+  if tokenizer then
+    for i, id in ipairs(ids) do -- of a vocabulary that is larger
+      if id >= tokenizer.size then return tokenizer:decode(table.move(ids, 1, i - 1, 1, {})) .. "?" end
+    end
+    return tokenizer:decode(ids)
+  end
+  for i, id in ipairs(ids) do ids[i] = string.char(id) end
+  return table.concat(ids)
+end
+
+--- A recipe's `sample`: config.sample ids at config.temperature, decided by the run's seed, and of bytes the share
 --- of their words that the training text has, too. Process 0 draws them.
 ---@param run Run
 ---@return {key: string, value: any, text: string}[]
 function M.sample(run)
   local d, config = run.data, run.config
-  if not d.is_text or config.sample == 0 then return {} end
+  if not (d.is_text or d.tokenizer) or config.sample == 0 then return {} end
   local model = run:gathered():eval()
   if core.process_index() ~= 0 then return {} end
-  local bytes = generate(model, {("\n"):byte()}, {max_tokens = config.sample, seed = run.seed,
-    temperature = config.temperature, rules = run.rules, slide = true})
-  for i, id in ipairs(bytes) do bytes[i] = string.char(id) end
-  local text = table.concat(bytes):gsub("[^\n\32-\126\128-\255]", "?") -- nothing that moves a cursor
+  local text = drawn(run, model):gsub("[^\n\32-\126\128-\255]", "?") -- nothing that moves a cursor
+  local rows = {{key = "sample", value = text,
+    text = ("sample at temperature %g:\n%s"):format(config.temperature, text)}}
+  if not d.is_text then return rows end
   local known, n = known_words(text, d.tokens:bytes(0, d.cut))
   local share = n > 0 and known / n or 0.0
-  return {
-    {key = "sample", value = text, text = ("sample at temperature %g:\n%s"):format(config.temperature, text)},
-    {key = "known_words", value = share,
-      text = ("%d of the sample's %d words of %d letters or more occur in the training text (%.0f%%)"):format(
-        known, n, SHORTEST_WORD, 100 * share)},
-  }
+  rows[2] = {key = "known_words", value = share,
+    text = ("%d of the sample's %d words of %d letters or more occur in the training text (%.0f%%)"):format(
+      known, n, SHORTEST_WORD, 100 * share)}
+  return rows
 end
 
 return M

@@ -104,29 +104,47 @@ print(#records, records:get(1).ids[1])]]
     assert.same({}, core.list_folder(full .. "/ids"))
   end)
 
-  it("takes a tokenizer", function()
-    local bytes = {}
-    for b = 0, 255 do bytes[b + 1] = string.char(b) end
-    local spec = file('{"type": "none"}', ".json")
-    local tokenizer = ml.tokenizer(spec)
-    assert.is_nil(tokenizer) -- no such file is one
-    local list = {}
+  --- A file with a tokenizer of bytes that joins "th".
+  local function tokenizer_file()
+    local pieces, further = {'"th": 256'}, 256
     for b = 0, 255 do
       local code = b
       if not (b >= 33 and b <= 126 or b >= 161 and b <= 172 or b >= 174) then
-        code = 256 + #list
-        list[#list + 1] = b
+        code, further = further, further + 1
       end
-      bytes[b + 1] = ('"\\u%04x": %d'):format(code, b)
+      pieces[#pieces + 1] = ('"\\u%04x": %d'):format(code, b)
     end
-    tokenizer = assert(ml.tokenizer(file(([[{"version": "1.0", "added_tokens": [], "normalizer": null,
+    local text = [[{"version": "1.0", "added_tokens": [], "normalizer": null,
       "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true,
         "use_regex": true},
       "post_processor": null, "decoder": {"type": "ByteLevel"},
-      "model": {"type": "BPE", "vocab": {%s}, "merges": []}}]]):format(table.concat(bytes, ",")), ".json")))
+      "model": {"type": "BPE", "vocab": {%s}, "merges": ["t h"]}}]]
+    return file(text:format(table.concat(pieces, ",")), ".json")
+  end
+
+  it("takes a tokenizer", function()
+    local tokenizer = assert(ml.tokenizer(tokenizer_file()))
     local records = assert(data.encode(texts, tokenizer, {folder = folder}))
     assert.equal("four five", string.char(table.unpack(records:get(1).ids)))
     local again = assert(data.encode(texts, tokenizer, {folder = folder}))
-    assert.equal("four five", string.char(table.unpack(again:get(1).ids)))
+    assert.same(ids_of(records), ids_of(again))
+  end)
+
+  it("is what train does with --tokenizer", function()
+    local words = ("the path through this thicket "):rep(100)
+    local function train(options)
+      local command = ("MESHLUA_CACHE='%s' '%s' train models/gpt.lua --mesh=none --layers=1 --width=16 "
+        .. "--heads=2 --seq=8 --batch=8 --steps=2 --sample=5 --data='%s' --tokenizer='%s' %s 2>&1")
+        :format(folder, helper.program(), file(words), tokenizer_file(), options)
+      local handle <close> = assert(io.popen(command))
+      return handle:read "a"
+    end
+    local out = train "--vocab=257"
+    assert.truthy(out:find "nats per token" and out:find "sample at temperature", out)
+    local per_token, per_byte = out:match "validation loss ([%d.]+) nats per token, ([%d.]+) bits per byte"
+    assert.near(30 / 25, per_token / per_byte / math.log(2), 1e-3) -- five pairs of 30 bytes are one
+    out = train ""
+    local wanted = "the tokenizer has 257 ids, and the vocabulary is of 256; set --vocab=257"
+    assert.truthy(out:find(wanted, 1, true), out)
   end)
 end)
