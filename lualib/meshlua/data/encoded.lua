@@ -17,9 +17,16 @@ local AT_ONCE = 1000 -- documents whose places are one string
 
 local function padding(bytes) return ("\0"):rep(-bytes % 8) end
 
-local function header(width, ids, documents)
-  local line = ("meshlua ids 1 %d %d %d\n"):format(width, ids, documents)
+local function header(width, ids, documents, mark)
+  local line = ("meshlua ids 1 %d %d %d %s\n"):format(width, ids, documents, mark)
   return line .. (" "):rep(HEADER - #line)
+end
+
+--- The ids and the index of a file of that many.
+local function lists_of(source, width, ids, documents)
+  local list = files.list(source, width, HEADER, ids)
+  local index = files.list(source, "int64", HEADER + width * ids + #padding(width * ids), 2 * documents)
+  return list, index, core.tokens_fingerprint(list) .. core.tokens_fingerprint(index)
 end
 
 -- ---- encoding ---------------------------------------------------------------------------------------
@@ -91,15 +98,14 @@ end
 local function read(path)
   if core.path_kind(path) ~= "file" then return nil end
   local source = files.open(path)
-  local width, ids, documents = (source and source.head or ""):match "^meshlua ids 1 ([24]) (%d+) (%d+)\n"
-  if not width then return nil end
-  width, ids, documents = math.tointeger(tonumber(width)), math.tointeger(ids), math.tointeger(documents)
+  local words = {(source and source.head or ""):match "^meshlua ids 1 ([24]) (%d+) (%d+) (%x+)\n"}
+  local width, ids, documents = math.tointeger(words[1]), math.tointeger(words[2]), math.tointeger(words[3])
+  if not (width and ids and documents) then return nil end
   local bytes = width * ids
-  local at = HEADER + bytes + #padding(bytes)
-  if not (ids and documents and documents > 0) or source.size ~= at + 16 * documents then return nil end
-  local index = files.list(source, "int64", at, 2 * documents)
-  if index:numbers(2 * documents - 1, 2 * documents)[1] ~= ids then return nil end
-  return files.list(source, width, HEADER, ids), index
+  if source.size ~= HEADER + bytes + #padding(bytes) + 16 * documents then return nil end
+  local list, index, mark = lists_of(source, width, ids, documents)
+  if mark ~= words[4] then return nil end
+  return list, index
 end
 
 --- Writes what is encoded into a file, which gets its name last. nil, message: it cannot be.
@@ -117,8 +123,12 @@ local function build(path, inner, field, encoder)
   if not ok(out:write((" "):rep(HEADER))) then return nil, fault end
   local ids, index, count = encode_all(inner, field, encoder, function(bytes) return out:write(bytes) end)
   if not ids then return nil, index end
-  local done = ok(out:write(padding(ids * encoder.width), index)) and ok(out:seek("set", 0))
-    and ok(out:write(header(encoder.width, ids, count))) and ok(out:close()) and ok(os.rename(part, path))
+  if not (ok(out:write(padding(ids * encoder.width), index)) and ok(out:flush())) then return nil, fault end
+  local source, why = files.open(part)
+  if not source then return nil, why end
+  local _, _, mark = lists_of(source, encoder.width, ids, count)
+  local done = ok(out:seek("set", 0)) and ok(out:write(header(encoder.width, ids, count, mark)))
+    and ok(out:close()) and ok(os.rename(part, path))
   local _ = written
   return done, fault
 end

@@ -1,5 +1,5 @@
 -- data/kept.lua: indices that are built once, and kept in a file where the user says so: of a filter, of packed rows.
--- A file begins with a line that says of which data it is.
+-- A file begins with a line that says of which data it is, and has a hash of what follows.
 local core = require "meshlua.core"
 local files = require "meshlua.data.files"
 local lib = require "meshlua.lib"
@@ -23,10 +23,12 @@ local function read(path, kind, wanted)
   if source.head:sub(1, #kind + 8) ~= "meshlua " .. kind then
     return false, ("%s: it is not the index of a %s, and is left as it is"):format(path, kind), "E_IO"
   end
-  local line, bytes = source.head:match "^([^\n]*\n)", nil
-  if line and line:sub(1, #wanted) == wanted then bytes = tonumber(line:sub(#wanted + 1)) end
-  if not bytes or source.size ~= #line + bytes then return nil end
-  return files.list(source, "int64", #line)
+  local line = source.head:match "^([^\n]*\n)"
+  if not line or line:sub(1, #wanted) ~= wanted then return nil end
+  local bytes, mark = line:sub(#wanted + 1):match "^(%d+) (%x+)\n$"
+  if not bytes or source.size ~= #line + tonumber(bytes) then return nil end
+  local list = files.list(source, "int64", #line)
+  return core.tokens_fingerprint(list) == mark and list or nil
 end
 
 --- An int64 list that `build` makes as bytes; with a path it is kept there. All processes call it.
@@ -43,17 +45,17 @@ function M.list(path, kind, source, how, build)
   local list, message, code = read(path, kind, wanted)
   if together.largest(list == nil and 1 or 0) == 0 then return list or nil, message, code end
   if list == false then return nil, message, code end
-  local bytes = build()
-  local ok = true
+  local bytes, ok = build(), true
+  local built = core.tokens(bytes, "int64")
   if together.is_first() then
     local part = path .. ".part"
-    ok, message = core.disk_task {{"write", part, ("%s%d\n"):format(wanted, #bytes) .. bytes},
-      {"move", part, path}}:wait()
+    local line = ("%s%d %s\n"):format(wanted, #bytes, core.tokens_fingerprint(built))
+    ok, message = core.disk_task {{"write", part, line .. bytes}, {"move", part, path}}:wait()
     if not ok then core.disk_task {{"remove", part}}:wait() end
   end
   ok, message, code = together.agree(ok, message, "E_IO")
   if not ok then return nil, message, code end
-  return core.tokens(bytes, "int64")
+  return built
 end
 
 return M

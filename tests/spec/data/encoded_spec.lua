@@ -77,6 +77,15 @@ describe("data.encode", function()
       assert.equal(3, calls)
       assert.equal(size, select(2, core.path_kind(kept)))
     end
+    for at = 0, size - 1 do -- or has a wrong byte
+      local handle <close> = assert(io.open(kept, "r+b"))
+      handle:seek("set", at)
+      local byte = handle:read(1):byte()
+      handle:seek("set", at)
+      handle:write(string.char(byte ~ 1 << at % 8))
+      handle:close()
+      assert.same(ids, ids_of(assert(data.encode(texts, lengths, options))))
+    end
   end)
 
   it("says where the ids cannot be kept, and loses nothing", function()

@@ -96,6 +96,18 @@ describe("records", function()
     -- Of other data it is built anew; what is no index stays.
     local other = data.tensors({x = numbers(100, 1)}):map(function(r) return {square = {r.x, 1}} end)
     assert.same({50, 200}, {#assert(other:filter(odd, {file = path})), looked})
+    -- And where a byte of it is wrong.
+    local ids = again:batch({0, 7, 49}).square:totable()
+    local _, size = core.path_kind(path)
+    for at = 15, size - 1, helper.watched and 64 or 13 do
+      local handle <close> = assert(io.open(path, "r+b"))
+      handle:seek("set", at)
+      local byte = handle:read(1):byte()
+      handle:seek("set", at)
+      handle:write(string.char(byte ~ 1 << at % 8))
+      handle:close()
+      assert.same(ids, assert(squares:filter(odd, {file = path})):batch({0, 7, 49}).square:totable())
+    end
     local text = file "my diary"
     fails("it is not the index of a filter", "E_IO", squares:filter(odd, {file = text}))
     fails("No such file", "E_IO", squares:filter(odd, {file = "/nonexistent/index"}))
