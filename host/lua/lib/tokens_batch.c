@@ -47,8 +47,9 @@ typedef struct RowRead {
     int32_t npieces, nparts;
     RowPiece *piece;
     RowPart *part;
-    uint8_t *scratch; /* TOKENS_ROOM bytes */
-    int64_t bytes;    /* that came from files */
+    uint8_t *scratch; /* for what a span of a list in a file takes */
+    size_t scratch_bytes;
+    int64_t bytes; /* that came from files */
     bool failed;
     TokensFault fault;
     const Tokens *wrong; /* a list whose number wrong_at int32 does not hold */
@@ -315,11 +316,15 @@ static void check_dtype(lua_State *L, const Tokens *t, DType dtype) {
 static void set_piece(lua_State *L, RowRead *r, int32_t i, const Tokens *t, int64_t start,
                       int64_t count, bool both) {
     RowPiece *p = &r->piece[i];
+    int64_t end;
     *p = (RowPiece){t, start, count, i ? p[-1].first + p[-1].count : 0, {0}};
-    if (count < 0 || (t && (start < 0 || start > t->n - count - both)))
+    bool fits = count >= 0 && !__builtin_add_overflow(p->first, count, &end);
+    if (!fits || (t && (start < 0 || start > t->n - count - both)))
         state_error(L, E_VALUE, "%lld number%s from %lld on, of the %lld there are",
-                    (long long)count + both, str_s(count + both), (long long)start,
-                    t ? (long long)t->n : 0);
+                    (long long)count, str_s(count), (long long)start, t ? (long long)t->n : 0);
+    int64_t bytes = t && !t->bytes ? (count + both) * t->width : 0;
+    if (bytes > TOKENS_ROOM) bytes = TOKENS_ROOM;
+    if ((size_t)bytes > r->scratch_bytes) r->scratch_bytes = (size_t)bytes;
 }
 
 /* The list of pieces at 1: {list or false, start or number, count, ...}. How many numbers. */
@@ -363,7 +368,7 @@ static void set_tensors(lua_State *L, RowRead *r, const Type *type, const Dims *
     int32_t slots = tensor_has_data(r->x[0]) ? r->x[0]->nslot : 0;
     r->part = push_memory(L, (size_t)slots * sizeof *r->part);
     keep(L, at);
-    r->scratch = push_memory(L, TOKENS_ROOM);
+    r->scratch = push_memory(L, r->scratch_bytes);
     keep(L, at);
     for (; r->nparts < slots; r->nparts++) {
         RowPart *p = &r->part[r->nparts];
