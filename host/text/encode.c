@@ -3,7 +3,9 @@
 #include "base/str.h"
 #include "base/vec.h"
 
+#include <stdlib.h>
 #include <string.h>
+#include <utf8proc.h>
 
 enum {
     PART = 1 << 16, /* bytes: long texts are cut where that changes nothing */
@@ -151,12 +153,35 @@ static Err add_changed(EncodeRun *r, EncodePart p, bool prefix) {
     return add_cut(r, p);
 }
 
+/* May a text have characters that normalizing changes? Of NFC those below U+0300 are not. */
+static bool may_change(EncodeNormal normal, const uint8_t *p, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (p[i] >= (normal == NORMAL_NFC ? 0xcc : 0xc2)) return true;
+    return false;
+}
+
+/* The part, normalized where it is UTF-8; where its bytes come from is not known any more. */
+static Err normalize(EncodeRun *r, EncodePart *p) {
+    uint8_t *made;
+    int how = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
+    if (r->e->normal == NORMAL_NFKC) how |= UTF8PROC_COMPAT;
+    if (p->valid < p->n || !may_change(r->e->normal, p->at, p->n)) return E_OK;
+    utf8proc_ssize_t n = utf8proc_map(p->at, (utf8proc_ssize_t)p->n, &made, (utf8proc_option_t)how);
+    if (n < 0) return err_nomem(r->cx, "encoding");
+    p->at = arena_copy(&r->arena, made, (size_t)n + 1);
+    p->n = p->valid = (size_t)n;
+    free(made);
+    return p->at ? E_OK : err_nomem(r->cx, "encoding");
+}
+
 static Err add_bytes(EncodeRun *r, int32_t text, const uint8_t *at, size_t begin, size_t end) {
     const Encoder *e = r->e;
     if (begin == end) return E_OK;
     EncodePart p = {
         .at = at + begin, .n = end - begin, .origin = (int64_t)begin, .id = -1, .text = text};
     p.valid = unicode_valid(p.at, p.n);
+    if (e->normal) TRY(normalize(r, &p));
+    if (!p.n) return E_OK;
     bool prefix = e->prefix == PREFIX_PART || (e->prefix == PREFIX_TEXT && begin == 0);
     bool has = *p.at == ' ' || (e->bpe->characters && p.n >= 3 && memcmp(p.at, SPACE_MARK, 3) == 0);
     if (prefix && e->unless_space && has) prefix = false;

@@ -10,13 +10,16 @@
 /* Where a space is put in front. */
 typedef enum EncodePrefix { PREFIX_NONE, PREFIX_TEXT, PREFIX_PART } EncodePrefix;
 
+/* What is done with characters before all else. */
+typedef enum EncodeNormal { NORMAL_NONE, NORMAL_NFC, NORMAL_NFKC } EncodeNormal;
+
 typedef struct Encoder {
     Unicode *unicode;
     Bpe *bpe;
     Splitter *split;
     Added added;
-    EncodePrefix
-        prefix; /* PREFIX_TEXT: of the text; PREFIX_PART: of all that is between added tokens */
+    EncodeNormal normal;
+    EncodePrefix prefix;         /* of the text, or of each part between added tokens */
     bool unless_space;           /* only where none is there */
     struct EncodeThread *thread; /* what each thread works with */
     int nthread, room;

@@ -278,6 +278,18 @@ describe("tokenizer.json", function()
     assert.not_equal(401, t:encode("days", {bos = false})[1])
   end)
 
+  it("may say that texts are normalized", function()
+    local doc = doc_of(learnt())
+    doc.normalizer = {type = "NFC"}
+    local t = assert(load_doc(doc))
+    assert.equal("caf\u{e9} \u{ac00}", t:decode(t:encode "cafe\u{301} \u{1100}\u{1161}"))
+    assert.equal("\u{fb01}\xff", t:decode(t:encode "\u{fb01}\xff"))
+    assert.error_matches(function() t:encode("a", {offsets = true}) end, "E_UNSUPPORTED.*NFC")
+    doc.normalizer = {type = "Sequence", normalizers = {{type = "NFKC"}}}
+    t = assert(load_doc(doc))
+    assert.equal("fi 1", t:decode(t:encode "\u{fb01}\u{a0}\u{b9}"))
+  end)
+
   it("has merges as texts, too, and lies beside its configuration", function()
     local made, at = learnt {special = {"<s>", "<|im_end|>"}}, folder()
     local doc = doc_of(made)

@@ -109,6 +109,10 @@ static void read_settings(lua_State *L, LuaTokenizer *t) {
     lua_getfield(L, FIELDS, "prefix");
     const char *prefix = lua_tostring(L, LIST);
     if (prefix) t->e.prefix = strcmp(prefix, "text") == 0 ? PREFIX_TEXT : PREFIX_PART;
+    lua_settop(L, MADE);
+    lua_getfield(L, FIELDS, "normal");
+    const char *normal = lua_tostring(L, LIST);
+    if (normal) t->e.normal = strcmp(normal, "NFC") == 0 ? NORMAL_NFC : NORMAL_NFKC;
     if (list(L, "unknown_ids") == 1) b->unknown = id_in(L, b, LIST, 1, false);
     b->bytes = list(L, "bytes") == 256;
     for (int i = 0; b->bytes && i < 256; i++) b->byte[i] = id_in(L, b, LIST, i + 1, true);
@@ -434,7 +438,7 @@ static int tokenizer_merges(lua_State *L) {
 static int tokenizer_is_local(lua_State *L) {
     const Encoder *e = &tokenizer_at(L, 1)->e;
     const char *special = arg_string(L, 2, NULL, "is_local: special");
-    bool is = split_is_local(e->split) && e->prefix == PREFIX_NONE;
+    bool is = split_is_local(e->split) && e->prefix == PREFIX_NONE && !e->normal;
     for (int32_t i = 0; i < e->added.n; i++)
         is = is && e->added.token[i].special && strcmp(special, "text") == 0;
     lua_pushboolean(L, is);

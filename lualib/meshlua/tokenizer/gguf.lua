@@ -21,6 +21,8 @@ for names, list in pairs {
 end
 local whole = {["llama-bpe"] = true, llama3 = true, ["llama-v3"] = true, falcon3 = true}
 
+local normalized = {qwen2 = true, ["deepseek-r1-qwen"] = true}
+
 local CONTROL, DEFINED, UNKNOWN = 3, 4, 2
 
 local function key(name) return "tokenizer.ggml." .. name end
@@ -40,6 +42,7 @@ local function byte_level(meta, names, kinds)
   local list = patterns[pre]
   if not list then refuse.unsupported("%s is %s, which is not known", key "pre", tostring(pre)) end
   local doc, vocab = rules.byte_level(list), {}
+  if normalized[pre] then doc.normalizer = {type = "NFC"} end
   for i, name in ipairs(names) do
     if vocab[name] then refuse.broken("%s[%d] is %s, as is [%d]", key "tokens", i - 1, name, vocab[name]) end
     vocab[name] = i - 1

@@ -48,6 +48,10 @@ end
 ---@return integer[] ids, integer[][]? offsets
 function Tokenizer:encode(text, options)
   local special, before, after, more = taken(self, "Tokenizer:encode", options)
+  if more.offsets and self.fields.normal then
+    raise("E_UNSUPPORTED", "Tokenizer:encode: offsets = true, but the tokenizer normalizes texts (%s)",
+      self.fields.normal)
+  end
   return self.made:encode(text, special, before, after, more.offsets)
 end
 

@@ -64,11 +64,14 @@ end
 
 -- ---- normalizer -------------------------------------------------------------------------------------
 
-local NORMALIZERS = {Prepend = "prepend", Replace = "pattern content"}
+local NORMALIZERS = {Prepend = "prepend", Replace = "pattern content", NFC = "", NFKC = ""}
 
 local function normalizer(fields, at, path)
   local kind = kind_of(at, path, NORMALIZERS)
-  if kind == "Prepend" then
+  if kind == "NFC" or kind == "NFKC" then
+    if fields.marks or fields.prefix then refuse.unsupported("%s.type is %s, behind others", path, kind) end
+    fields.normal = kind
+  elseif kind == "Prepend" then
     if at.prepend ~= bytes.MARK then refuse.unsupported("%s.prepend is not U+2581", path) end
     fields.prefix = "part"
   else
