@@ -151,6 +151,10 @@ describe("tokenizers", function()
     local ids = t:encode(long)
     assert.same(ids, t:encode_batch {long, "x"}[1])
     assert.equal(long, t:decode(ids))
+    local fields = {}
+    for key, value in pairs(t.fields) do fields[key] = value end
+    fields.split = {{pattern = t.fields.split[1].pattern, regex = true}} -- then a text is not cut
+    assert.same(ids, assert(core.tokenizer(fields)):encode(long, "text"))
     local list = assert(t:tokens(helper.file(long)))
     assert.equal(#ids, #list)
     assert.equal(string.pack("<I2I2", ids[1], ids[2]), list:bytes(0, 2))

@@ -206,12 +206,17 @@ end
 
 -- ---- reading ----------------------------------------------------------------------------------------
 
-local function read_all(path)
+-- No vocabulary has more bytes; what has is read no further than its beginning.
+local MOST = 1 << 30
+
+--- The first `most` bytes of a file; default all of it.
+local function read_all(path, most)
   local file <close>, message = io.open(path, "rb")
   if not file then refuse.unread("%s", (message:gsub("^.*: ", ""))) end
-  local text, why = file:read "a"
-  if not text then refuse.unread("%s", why) end
-  return text
+  local text, why = file:read(most or MOST)
+  if not text and why then refuse.unread("%s", (why:gsub("^.*: ", ""))) end
+  if not most and file:read(1) then refuse.unread("more than %d bytes, which no tokenizer has", MOST) end
+  return text or ""
 end
 
 --- A file beside: its JSON object; nil where there is none.
@@ -300,10 +305,10 @@ end
 
 --- What a file says, by what is in it.
 local function fields_of(path, options)
+  if read_all(path, 4) == "GGUF" then return require("meshlua.tokenizer.gguf").fields(path) end
   local text = read_all(path)
   local folder = path:match "^(.*/)[^/]*$" or ""
   if text == "" then refuse.broken "the file is empty" end
-  if text:sub(1, 4) == "GGUF" then return require("meshlua.tokenizer.gguf").fields(path) end
   if text:find "^[%s\xef\xbb\xbf]*{" then
     local json = require "meshlua.tokenizer.json"
     local doc, fields = json.parse(text), nil
