@@ -160,6 +160,20 @@ describe("tokenizers", function()
     assert.equal(string.pack("<I2I2", ids[1], ids[2]), list:bytes(0, 2))
   end)
 
+  it("may read a text in parts, which begin at spaces", function()
+    local t, tokens, parts = learnt(), core.tokens(oracle.text .. ("x"):rep(300), 1), {}
+    for text, first, last in require("meshlua.tokenizer").pieces(tokens, t.made:is_local "text", 40) do
+      parts[#parts + 1] = text
+      assert.same({#parts == 1, text:sub(1, 1)}, {first, #parts == 1 and text:sub(1, 1) or " "})
+      assert.equal(last, #table.concat(parts) == #tokens)
+    end
+    assert.is_true(#parts > 10)
+    local ids = {}
+    for _, list in ipairs(t:encode_batch(parts)) do table.move(list, 1, #list, #ids + 1, ids) end
+    assert.same(t:encode(table.concat(parts)), ids)
+    assert.equal(oracle.text .. ("x"):rep(300), table.concat(parts))
+  end)
+
   it("take special tokens as text, as tokens, or not at all", function()
     local t = learnt {special = {"<|endoftext|>", "<|end|>"}}
     assert.same({398, 399}, {t:id "<|endoftext|>", t:id "<|end|>"})

@@ -133,15 +133,16 @@ local AT_ONCE = 32 << 20
 --- The text of tokens, piece by piece: `for text, first, last in`. It is cut before spaces only.
 ---@param tokens Tokens
 ---@param is_local boolean may it be cut?
-function M.pieces(tokens, is_local)
-  local at, n = 0, #tokens
+---@param at_once integer? bytes that are read at once
+function M.pieces(tokens, is_local, at_once)
+  local at, n, more = 0, #tokens, at_once or AT_ONCE
   return function()
     if at > n or at == n and n > 0 then return nil end
-    local from, size = at, is_local and AT_ONCE or n
+    local from, size = at, is_local and more or n
     local text = tokens:bytes(at, math.min(at + size, n))
     local cut = at + #text < n and text:match ".*[!-~]() "
     while at + #text < n and not cut do
-      text = text .. tokens:bytes(at + #text, math.min(at + #text + AT_ONCE, n))
+      text = text .. tokens:bytes(at + #text, math.min(at + #text + more, n))
       cut = at + #text < n and text:match ".*[!-~]() "
     end
     if cut then text = text:sub(1, cut - 1) end
