@@ -67,6 +67,16 @@ local function Norm(cfg, rngs, features, axes)
   return nn.LayerNorm(features or cfg.width, more)
 end
 
+--- ALiBi (Press et al. 2022): by how much each head's scores fall with each token that a key is further away.
+local function slopes(heads)
+  local whole = 1
+  while whole * 2 <= heads do whole = whole * 2 end
+  local list = {}
+  for i = 1, whole do list[i] = 2 ^ (-8 * i / whole) end
+  for i = 1, heads - whole do list[whole + i] = 2 ^ (-4 * (2 * i - 1) / whole) end
+  return list
+end
+
 local Attention = nn.module "Attention"
 
 function Attention:init(cfg, rngs)
@@ -85,6 +95,7 @@ function Attention:init(cfg, rngs)
   if cfg.positions == "rotary" then
     self.rotary, self.theta = cfg.head_dim * cfg.rotary // 2 * 2 // 1 | 0, cfg.theta
   end
+  self.slopes = cfg.positions == "alibi" and slopes(cfg.heads) or nil
 end
 
 --- The first `rotary` features of each head turned by its position.
@@ -104,6 +115,10 @@ function Attention:__call(x, past)
   local positions, see = past and past.positions, {causal = true}
   q, k = turned(self, q, positions), turned(self, k, positions)
   if past then k, v = past:add(k, v, see) end
+  if self.slopes then -- times the key's place: what its distance to the query adds to all scores changes nothing
+    local slope = ml.tensor(self.slopes, "float32"):reshape(1, #self.slopes, 1, 1)
+    see.bias = slope * ml.iota({1, 1, 1, k.shape[2]}, 4, "float32")
+  end
   local y = named(nn.attention(q, k, v, see), "context")
   return named(self.out(y:constrain {"batch", "seq", "heads", false}), "out")
 end

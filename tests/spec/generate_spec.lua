@@ -88,6 +88,7 @@ describe("generation, most likely tokens", function()
     {"learned positions", gpt, {}},
     {"a stack, some features rotary, parallel", decoder,
       {rotary = 0.5, parallel = 1, hidden = 64, head_dim = 8, kv_heads = 4, qk_norm = true}},
+    {"alibi", decoder, {positions = "alibi", heads = 6, head_dim = 8, kv_heads = 3, hidden = 64}},
     {"learned positions in a decoder without a loop", decoder,
       {positions = "learned", scan = false, hidden = 64, head_dim = 8, kv_heads = 2}},
   } do
@@ -103,7 +104,7 @@ describe("generation, most likely tokens", function()
     assert.same(all_by_whole(model, recipe, 10), (ml.generate(model, RAGGED, {max_tokens = 10})))
   end)
 
-  it("are the same on a mesh: batches and heads split, a batch that the mesh does not divide", function()
+  helper.figures("are the same on a mesh, for a batch that it does not divide, too", function()
     local changes = {kv_heads = 2, hidden = 48}
     local want = ml.generate(made(llama, changes), RAGGED, {max_tokens = 6})
     local four = {RAGGED[1], RAGGED[2], RAGGED[3], RAGGED[2]}
@@ -198,7 +199,7 @@ describe("generation, drawn tokens", function()
     assert.same({{4, 2}, {1, 0}}, got)
   end)
 
-  it("are the same for a seed: on a mesh, in any batch of its row, behind prompts in chunks", function()
+  helper.figures("are the same for a seed: on a mesh, in any batch", function()
     local options = {max_tokens = 12, temperature = 1.2, top_k = 20, top_p = 0.95, seed = 11}
     local changes = {kv_heads = 2, hidden = 48}
     local model = made(llama, changes)
@@ -258,7 +259,7 @@ describe("a generation", function()
     assert.same({5, "callback", "callback"}, {n, why[1], why[2]})
   end)
 
-  it("goes on where a cache is, forgets, and slides", function()
+  helper.figures("goes on where a cache is, forgets, and slides", function()
     local cache = ml.cache(model, 1, 24)
     local ids = ml.generate(model, {3, 1, 4}, {max_tokens = 8, cache = cache})
     assert.same({10}, cache:filled())

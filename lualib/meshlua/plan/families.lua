@@ -62,7 +62,6 @@ end
 
 local EXPERTS = "tokens go to their experts by products with one-hot tensors, with room for 1.25 of an "
   .. "even share"
-local ALIBI = "ALiBi's addition to the scores is not planned"
 
 --- Biases of attention where the config wants them.
 local function biased(cfg, given)
@@ -132,8 +131,8 @@ M.families = {
   mpt = {has = plain {positions = "alibi", attention_bias = false, out_bias = false, mlp_bias = false,
     norm_bias = false, tied = true}, as = blocks_of_mpt, reads = {attn_config = "object",
     ["attn_config.alibi"] = "flag", ["attn_config.attn_type"] = "text", ["attn_config.kv_n_heads"] = "size",
-    expansion_ratio = "number", no_bias = "flag"}, notes = {ALIBI}},
-  bloom = {has = plain {positions = "alibi", embed_norm = true, tied = true}, notes = {ALIBI}},
+    expansion_ratio = "number", no_bias = "flag"}},
+  bloom = {has = plain {positions = "alibi", embed_norm = true, tied = true}},
 }
 
 -- ---- reading --------------------------------------------------------------------------------------------
