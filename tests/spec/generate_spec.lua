@@ -238,6 +238,10 @@ describe("a generation", function()
       {max_tokens = 12, tokenizer = letters, stop = stop})
     assert.same({"stop", text:sub(1, at - 1)}, {reason, cut})
     assert.equal(at + 1, #some)
+    local told = {}
+    local function tell(_, new) told[#told + 1] = new[1] end
+    ml.generate(model, {3, 1, 4}, {max_tokens = 12, tokenizer = letters, stop = stop, callback = tell})
+    assert.equal(cut, table.concat(told)) -- nothing of the text at which it ends was told before
     local last = ids[6]
     some, reason = ml.generate(model, {3, 1, 4}, {max_tokens = 12, stop = {last, 39}})
     assert.equal("stop", reason)

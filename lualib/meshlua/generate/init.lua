@@ -19,6 +19,7 @@ local op, raise = core.op, lib.raise
 local M = {}
 
 local CHUNKS = {16, 32, 64, 128, 256, 512} -- sizes of a chunk; few, so that prompts share plans
+local ROOM = 256 -- a cache has so many slots, or twice as many, ...: prompts of other lengths share plans
 local CHUNK_COST = 24 -- what a call costs beside its tokens, in tokens
 
 -- ---- the plans --------------------------------------------------------------------------------------------
@@ -222,9 +223,19 @@ local function stopped(text, from, stops)
   return first
 end
 
+--- How many bytes at a text's end may be the begin of a stop text.
+local function held_back(text, stops)
+  local most = 0
+  for _, s in ipairs(stops) do
+    for n = math.min(#s - 1, #text), most + 1, -1 do
+      if text:sub(-n) == s:sub(1, n) then most = n break end
+    end
+  end
+  return most
+end
+
 --- Takes a row's next token; returns why the row ends, or nil.
-function Generation:take(b, id)
-  local row = self.rows[b]
+function Generation:take(row, id, filled)
   if self.stop_ids[id] then return "stop" end
   row.ids[#row.ids + 1] = id
   if row.stream then
@@ -237,22 +248,32 @@ function Generation:take(b, id)
     end
   end
   if #row.ids == self.max_tokens then return "length" end
-  if self.filled[b] == self.slots and not self.slide then return "context" end
+  if filled == self.slots and not self.slide then return "context" end
+end
+
+--- What of a row's text is new, and will stay.
+function Generation:news(row, done)
+  if not row.text then return nil end
+  if done and done ~= "stop" then row.text = row.text .. (row.stream() or "") end
+  local from = row.told or 0
+  row.told = #row.text - (done and 0 or held_back(row.text, self.stop_texts))
+  return row.text:sub(from + 1, row.told)
 end
 
 --- All rows' next tokens. Returns whether any row goes on.
 function Generation:take_all(ids, callback)
-  local going, changed, came = false, false, {}
+  local going, changed, came, news = false, false, {}, {}
   for b, id in ipairs(ids) do
-    came[b] = not self.done[b] and id
+    came[b], news[b] = not self.done[b] and id, ""
     if not self.done[b] then
-      self.done[b] = self:take(b, id) or false
+      self.done[b] = self:take(self.rows[b], id, self.filled[b]) or false
+      news[b] = self:news(self.rows[b], self.done[b])
       changed = changed or self.done[b]
       if self.done[b] then ids[b] = -1 end
     end
     going = going or not self.done[b]
   end
-  if callback and callback(came) == false then
+  if callback and callback(came, self.rows[1].text and news) == false then
     for b in ipairs(ids) do self.done[b] = self.done[b] or "callback" end
     return false
   end
@@ -297,7 +318,7 @@ local function new_generation(model, prompts, options, o)
   for b = 1, batch do empty[b] = 0 end
   if not cache then
     if context then check_room(prompts, empty, context, "the model's context is %d") end
-    local length = longest + math.max(1, o.max_tokens)
+    local length = (longest + o.max_tokens + ROOM - 1) // ROOM * ROOM
     cache = cache_of.cache(model, batch, math.min(length, context or length),
       {mesh = options.mesh, rules = options.rules, dtype = options.cache_dtype})
   elseif cache.lengths.shape[1] ~= batch then
@@ -359,8 +380,8 @@ end
 ---@field seed integer? default 0: the same seed gives the same tokens, on any mesh
 ---@field stop (integer|string)[]|integer|string|nil ids, and with a tokenizer texts, at which a row ends
 ---@field tokenizer table? encode(text) and stream() (ml.tokenizer)
----@field callback fun(ids: (integer|false)[]): boolean? called with each step's ids, false for rows that have ended;
---- false stops
+---@field callback fun(ids: (integer|false)[], texts: string[]): boolean? called with each step's ids, false for rows
+--- that have ended, and with a tokenizer the text that each row has more; false stops
 ---@field cache Cache? what came before (ml.cache); it holds the prompts and what came, but for the last token
 ---@field cache_dtype string? of a cache made for the call
 ---@field slide boolean? where the cache is full: begin anew with the last half
