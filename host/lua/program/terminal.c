@@ -27,6 +27,7 @@ typedef struct Editor {
     FILE *out;          /* the terminal; stdout notes what goes to it */
     lua_State *L;       /* of the block being read: its handler is at index HANDLER */
     const char *prompt; /* on the Lua stack */
+    const char *kept;   /* where blocks stay for later sessions: a file in $HOME */
 } Editor;
 
 enum { HANDLER = 3 };
@@ -339,9 +340,9 @@ static int read_char(EditLine *el, wchar_t *out) {
     }
 }
 
-static const char *history_file(lua_State *L) {
+static const char *history_file(lua_State *L, const Editor *e) {
     const char *home = env_get(ENV_HOME);
-    return home ? lua_pushfstring(L, "%s/.meshlua_history", home) : NULL;
+    return home ? lua_pushfstring(L, "%s/%s", home, e->kept) : NULL;
 }
 
 /* Reads what earlier sessions kept. This session's blocks are put behind it one by one, for several
@@ -351,7 +352,7 @@ static void load_history(lua_State *L, const Editor *e) {
     HistEvent event;
     history(e->history, &event, H_SETSIZE, 2 * REMEMBERED);
     history(e->history, &event, H_SETUNIQUE, 1);
-    const char *file = history_file(L);
+    const char *file = history_file(L, e);
     int loaded = file ? history(e->history, &event, H_LOAD, file) : 0;
     history(e->history, &event, H_SETSIZE, REMEMBERED);
     if (loaded >= 2 * REMEMBERED) history(e->history, &event, H_SAVE, file);
@@ -387,14 +388,18 @@ static void start(lua_State *L, Editor *e) {
     bind_keys(e->el);
 }
 
-/* editor(): with editing and history where input and output are a capable terminal. */
+/* editor(kind): with editing and history where input and output are a capable terminal. */
 static int editor_new(lua_State *L) {
+    static const char *const kinds[] = {"history", "chat_history", NULL};
+    static const char *const kept[] = {".meshlua_history", ".meshlua_chat_history"};
+    int kind = luaL_checkoption(L, 1, kinds[0], kinds);
     Editor *e = lua_newuserdatauv(L, sizeof *e, 0);
-    *e = (Editor){.el = NULL};
+    int editor = lua_gettop(L);
+    *e = (Editor){.kept = kept[kind]};
     luaL_setmetatable(L, EDITOR);
     if (isatty(STDIN_FILENO)) interrupt_stay();
     if (is_capable(L, STDIN_FILENO) && is_capable(L, STDOUT_FILENO)) start(L, e);
-    lua_settop(L, 1);
+    lua_pushvalue(L, editor);
     return 1;
 }
 
@@ -487,7 +492,7 @@ static int editor_remember(lua_State *L) {
     lua_pushboolean(L, 1);
     if (!e->history || block[strspn(block, " \t\n")] == '\0') return 1;
     history(e->history, &event, H_ENTER, block);
-    const char *file = history_file(L);
+    const char *file = history_file(L, e);
     if (!file) return 1;
     int fd = open(file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, S_IRUSR | S_IWUSR);
     FILE *f = fd >= 0 ? fdopen(fd, "a") : NULL;

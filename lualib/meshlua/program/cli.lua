@@ -232,7 +232,7 @@ end
 
 --- A verb that lives in a file of its own, with its arguments in front of its flags: it returns an exit code, or nil,
 --- message, code.
-for _, word in ipairs {"plan", "inspect", "diff", "check", "convert", "replay", "tokenize"} do
+for _, word in ipairs {"chat", "plan", "inspect", "diff", "check", "convert", "replay", "tokenize"} do
   does[word] = function(given, flags)
     given[#given + 1] = flags
     local exit, message, code = require("meshlua.program." .. word).run(table.unpack(given))

@@ -105,6 +105,30 @@ M.verbs = {
   {"train", "RECIPE", "train a recipe: by name (convnet, decoder, gpt, llama, mlp), or what a file returns; "
     .. "--help behind it has the recipe's own flags",
     starts = "run", passes = true, flags = OF_TRAIN},
+  {"chat", "MODEL", "talk with a model: a GGUF file, a folder as of Hugging Face, a run of train or one of "
+    .. "its checkpoints; lines that come through a pipe are answered one by one",
+    starts = "devices", flags = {
+      {"system", "", "what the model is told first", value = "TEXT"},
+      {"prompt", "", "one answer to this, and the end", value = "TEXT"},
+      {"raw", false, "without the chat template: texts are continued"},
+      {"temperature", 0.7, "below 1 the likely is likelier; 0: always the most likely", value = "X",
+        least = 0},
+      {"top_k", 0, "only the N most likely tokens are drawn; 0: all", value = "N", least = 0},
+      {"top_p", 1.0, "only the most likely that together have this probability", value = "X", above = 0,
+        most = 1},
+      {"min_p", 0.05, "only those that have at least this share of the most likely's probability",
+        value = "X", least = 0, most = 1},
+      {"max_tokens", 1024, "of an answer", value = "N", least = 1},
+      {"seed", 0, "the same seed gives the same answers", value = "N", least = 0},
+      {"context", 0, "tokens that are kept; 0: the model's, at most 4096", value = "N", least = 0},
+      {"tokenizer", "", "in place of the model's own", value = "PATH", path = true},
+      {"recipe", "", "a recipe that reads the model, by name or of a file", value = "RECIPE",
+        path = true},
+      {"dtype", "", "of the weights; default: as they are described", value = "DTYPE",
+        words = {"float32", "bfloat16", "float16"}},
+      {"mesh", "", "axes and sizes, as in model:2; none: one device", value = "AXES"},
+      {"rules", "", "the rule set", value = "NAME"},
+    }},
   {"plan", "PATH",
     "what a training step would hold, send, compute and take on devices that need not be there (default: "
     .. "fake:h200:8): of a recipe, or of a config.json as of Hugging Face; without --mesh the layouts, best "

@@ -15,9 +15,9 @@ local STEP = "  "
 --- How many characters a text has.
 local function length(text) return utf8.len(text) or #text end
 
---- Could more lines mend the text?
-local function is_unfinished(text)
-  if command.is(text) then return false end
+--- Could more lines mend the text? A session that is `plain` reads no Lua: its lines are whole, and stay as they are.
+local function is_unfinished(session, text)
+  if session.plain or command.is(text) then return false end
   local kind, _, unfinished = block.check(text, "")
   return not kind and unfinished
 end
@@ -54,8 +54,9 @@ local function dedented(text)
 end
 
 --- Adds to an answer that the line which the cursor ends is put right.
-local function put_right(answer, text, cursor)
-  local line, old = dedented(text:sub(1, cursor))
+local function put_right(session, answer, text, cursor)
+  local line, old
+  if not session.plain then line, old = dedented(text:sub(1, cursor)) end
   if line and text:find("^%s*$", cursor + 1) then
     answer.delete, answer.insert = old, line .. (answer.insert or "")
   end
@@ -67,16 +68,16 @@ end
 local on = {}
 
 --- A line end within the block.
-function on.line(_, text, cursor, waiting)
-  local answer = put_right({}, text, cursor)
-  local spaces = not waiting and indent_behind(text:sub(1, cursor)) or ""
+function on.line(session, text, cursor, waiting)
+  local answer = put_right(session, {}, text, cursor)
+  local spaces = not waiting and not session.plain and indent_behind(text:sub(1, cursor)) or ""
   answer.insert = (answer.insert or "") .. "\n" .. spaces
   return answer
 end
 
 function on.enter(session, text, cursor, waiting)
-  if is_unfinished(text) then return on.line(session, text, cursor, waiting) end
-  return put_right({accept = true}, text, cursor)
+  if is_unfinished(session, text) then return on.line(session, text, cursor, waiting) end
+  return put_right(session, {accept = true}, text, cursor)
 end
 
 --- The cursor to the line above, or the block before.
@@ -116,14 +117,14 @@ local function clean(pasted)
 end
 
 --- A paste that ends its last line is taken at once where it makes the block whole.
-function on.paste(_, text, cursor, _, pasted)
+function on.paste(session, text, cursor, _, pasted)
   local new, lost = clean(pasted)
   local whole = new:sub(-1) == "\n" and text:find("^%s*$", cursor + 1) and lost == 0
   if whole then
     new = new:gsub("\n+$", "")
     local all = text .. new
     if not all:find "%S" then return {} end
-    if not is_unfinished(all) then return {insert = new, accept = true} end
+    if not is_unfinished(session, all) then return {insert = new, accept = true} end
     new = new .. "\n"
   end
   return {insert = new, show = lost > 0
@@ -182,7 +183,7 @@ end
 
 function on.tab(session, text, cursor)
   local before = text:sub(1, cursor)
-  if before:find "\n[ \t]*$" or before:find "^[ \t]*$" then return {insert = STEP} end
+  if session.plain or before:find "\n[ \t]*$" or before:find "^[ \t]*$" then return {insert = STEP} end
   local found = command.complete(before) or complete.at(session, before, text:sub(cursor + 1))
   local list, width = found.list, program.columns "stdout" or 80
   local more = #list > 0 and common(list):sub(#found.word + 1) or ""
