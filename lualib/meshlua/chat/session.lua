@@ -123,7 +123,8 @@ end
 
 --- Generates behind ids: the reason of the end; false, message where it failed (Ctrl-C among it).
 function Session:run(ids, protected, write)
-  local o, stream, answer = self.options, self.open.tokenizer:stream(), {}
+  local o, tokenizer, answer = self.options, self.open.tokenizer, {}
+  local stream = tokenizer:stream()
   local kept = self:keep(ids)
   self.ids = table.move(ids, 1, #ids, 1, {})
   local function say(text)
@@ -134,15 +135,15 @@ function Session:run(ids, protected, write)
   self.new, self.first_at, self.tokens = #ids - kept, nil, 0
   local ok, reason = protected(function()
     local _, why = generate(self.open.model, table.move(ids, kept + 1, #ids, 1, {}), {cache = self.cache,
-      max_tokens = o.max_tokens, temperature = o.temperature, top_k = o.top_k, top_p = o.top_p, min_p = o.min_p,
-      seed = o.seed + self.turns, stop = self.open.tokenizer.stops, mesh = self.open.mesh,
+      max_tokens = o.max_tokens, temperature = o.temperature, top_k = o.top_k, top_p = o.top_p,
+      min_p = o.min_p, seed = o.seed + self.turns, stop = tokenizer.stops, mesh = self.open.mesh,
       rules = self.open.rules, callback = function(came)
         self.first_at = self.first_at or core.clock() - began
         if self.stops[came[1]] then return end
         self.tokens, self.ids[#self.ids + 1] = self.tokens + 1, came[1]
-        say(stream(came[1]) or "")
+        if came[1] < tokenizer.size then say(stream(came[1])) end -- a model may have ids that mean nothing
       end})
-    say(stream() or "")
+    say(stream())
     return why
   end)
   self.seconds, self.answer = core.clock() - began, table.concat(answer)
