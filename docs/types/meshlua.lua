@@ -1606,6 +1606,11 @@ function Program:results() end
 ---@return any
 function Program:run(...) end
 
+--- Of a value the sum of its bits, as a value.
+---@param value integer
+---@return integer
+function Program:sum(value) end
+
 --- The type of a value as it will lie, and who split it.
 ---@param value integer
 ---@return string
@@ -4824,6 +4829,12 @@ function ml.save(file, tree, options) end
 ---@param options? {async?: boolean, best?: string|table, every_minutes?: number, every_steps?: integer, keep?: integer, keep_every?: integer, memory?: integer, timeout?: number}
 ---@return Manager
 function ml.checkpoint.Manager(folder, options) end
+
+--- Computes a step twice, with the devices in each other's places, and compares the bits.
+---@param step any
+---@param ... any
+---@return table
+function ml.audit(step, ...) end
 
 --- Room for the keys and values of a model's attention layers: rows of so many tokens.
 ---@param model table
