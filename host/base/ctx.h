@@ -24,7 +24,7 @@ typedef struct Ctx {
     ErrState err;
     struct Interns *interns; /* meshes, types, ops: owned by ir/intern.c */
     CtxHolder *holders;
-    int planted; /* for tests: the op whose local form is made wrong; 0: none */
+    int planted;         /* for tests: the op whose local form is made wrong; 0: none */
     const char *flipped; /* for tests: a kernel of whose first results a device has a bit wrong */
     int32_t flipped_device;
     /* Devices that share one memory are a domain; domains are numbered by process, devices by

@@ -17,7 +17,9 @@ end
 
 --- The report on the step with parts of x and w on a mesh of that many devices.
 local function audited(sizes, names, of_x, of_w)
-  local mesh = ml.make_mesh(sizes, names)
+  local devices = {}
+  for i = 1, sizes[1] * (sizes[2] or 1) * (sizes[3] or 1) do devices[i] = i - 1 end
+  local mesh = ml.make_mesh(sizes, names, devices)
   local function put(key, shape, spec)
     return ml.device_put(ml.random.normal(ml.random.key(key), shape), ml.NamedSharding(mesh, spec))
   end
