@@ -271,7 +271,8 @@ Report.__tostring = core.plain(function(self)
 end)
 
 --- Runs a step again that gave a NaN or an infinity, and says where the first of them came from: the op, its line and
---- module, which elements, on which devices, in which step of a loop; and whether one device alone gives it, too.
+--- module, which elements, on which devices, in which step of a scan; and whether one device alone gives it, too. Of a
+--- while loop it says no more than that it gave it.
 --- Nothing is written: Params keep what they hold, and must be what they were before the step (Optimizer:update with
 --- `apply` leaves them so).
 ---@param step any what ml.jit returned

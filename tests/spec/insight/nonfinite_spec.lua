@@ -66,6 +66,17 @@ local families = {
   attention = {HUGE, "attention", "NaN", function(x)
     return nn.attention(x:reshape(ROWS, 2, 1, 4), x:reshape(ROWS, 2, 1, 4), x:reshape(ROWS, 2, 1, 4) * 1)
   end},
+  ["cross entropy"] = {HUGE, "softmax_cross_entropy", "infinity", function(x)
+    return nn.softmax_cross_entropy_with_integer_labels(x * ml.where(ml.arange(WIDTH):eq(0), -1.0, 1.0),
+      ml.zeros({ROWS}, "int32"))
+  end},
+  rope = {HUGE, "rope", "infinity", function(x)
+    return nn.rope(x:reshape(1, ROWS, 1, WIDTH))
+  end, dim = 2},
+  collective = {HUGE, "all_reduce", "infinity", function(x)
+    return ml.shard_map(function(v) return ml.psum(v:max() * 0 + HUGE, "data") end,
+      {mesh = mesh, in_specs = {P("data")}, out_specs = P()})(x)
+  end, everywhere = true, alone = false}, -- of one device the sum is finite
   branch = {-1.0, "log", "NaN", function(x)
     return ml.cond(x:min():lt(0), function(v) return ml.log(v) end, function(v) return v end, x)
   end},
@@ -77,11 +88,11 @@ local families = {
 local function check(case, step)
   local report = ml.find_nonfinite(step, planted(case[1]))
   local text = tostring(report)
-  assert.same({case[2], case[3], true}, {report.op, report.what, report.alone}, text)
+  assert.same({case[2], case[3], case.alone ~= false}, {report.op, report.what, report.alone}, text)
   local line = debug.getinfo(case[4], "S").linedefined + 1
   assert.truthy(report.where:find("nonfinite_spec.lua:" .. line, 1, true), text)
   assert.equal(case.everywhere and "all" or "data=2", report.device, text)
-  if not case.everywhere then assert.equal(case.block and 2 or ROW, report.index[1], text) end
+  if not case.everywhere then assert.equal(case.block and 2 or ROW, report.index[case.dim or 1], text) end
   return report, text
 end
 
