@@ -132,11 +132,11 @@ set(slow
     spec/transform/vmap_ops spec/plan/plan spec/nn/pretrained spec/fuzz dist/hosts dist/data
     dist/fault spec/train/program golden/gpt3 repl/sessions dist/replicas dist/stranger
     unit/kernels/test_rowwise spec/insight/proposals spec/insight/processor spec/insight/sound
-    spec/plan/page spec/convnet dist/exchange spec/docs
+    spec/plan/page spec/convnet dist/exchange spec/docs spec/train/inspect
     unit/kernels/test_matmul spec/manager golden/plan spec/op/sharded spec/locale spec/op/gradient
     spec/checkpoint/save dist/checkpoint unit/kernels/test_attention spec/dtype
     unit/run/job/test_channel cuda/failures cuda/processes cuda/kernels/rowwise cuda/kernels/reduce
-    spec/train/inspect cuda/kernels/lines dist/agree dist/seeds dist/processes dist/stop dist/transfer spec/jit
+    cuda/kernels/lines dist/agree dist/seeds dist/processes dist/stop dist/transfer spec/jit
     unit/kernels/test_movement spec/op/value spec/checkpoint/verbs golden/device cuda/algorithm
     unit/kernels/test_reduce cuda/sharded spec/random cuda/kernels/attention spec/layout/reshard
     cuda/kernels/attention_wgmma spec/attribute cuda/kernels/attention_mma unit/kernels/test_misc
@@ -149,7 +149,7 @@ set(next # those that would else begin last, and be what is waited for
     spec/manual/oracle op/parse)
 set(once # of whole programs or of Lua, whose C others run: where sanitizers watch, by name alone
     fault/kill fault/power dist/hosts dist/output dist/replicas dist/seeds dist/stop golden/gpt3 repl/complete
-    spec/insight/proposals spec/plan/page spec/plan/plan spec/train/resume)
+    spec/insight/proposals spec/plan/page spec/plan/plan spec/train/resume spec/train/inspect)
 set(cost 1000)
 foreach(name ${slow} ${next})
   if(TEST ${name})
