@@ -137,6 +137,19 @@ local function notes_section(list)
   return #rows > 1 and section("notes", "Notes", html.table(rows, {[2] = true})) or nil
 end
 
+--- The last sample of each run.
+local function samples_section(list)
+  local parts = {}
+  for _, run in ipairs(list) do
+    local last = run.samples[#run.samples]
+    if last then
+      parts[#parts + 1] = element("p", {class = "soft"}, ("%s, step %d"):format(run.path, last.step))
+      parts[#parts + 1] = element("pre", nil, last.text)
+    end
+  end
+  return #parts > 0 and section("samples", "Samples", parts) or nil
+end
+
 --- The page.
 ---@param list RunRecord[]
 ---@return string
@@ -153,6 +166,7 @@ function M.text(list)
   end
   for _, name in ipairs(names_of(list)) do body[#body + 1] = curve_section(list, name) end
   body[#body + 1] = notes_section(list)
+  body[#body + 1] = samples_section(list)
   return html.page(list[1].path, body)
 end
 

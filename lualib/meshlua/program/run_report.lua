@@ -9,6 +9,7 @@ local M = {}
 
 local CURVE, POINTS = 40, 100 -- columns of a curve; its points in JSON
 local SHOWN = 8 -- evaluations, notes, checkpoints
+local SAMPLE = 80 -- characters
 local FIRST = {"loss", "grad_norm", "lr", "ms", "tokens_per_s"}
 
 local bytes_fields = lib.set {"memory_peak", "process_peak"}
@@ -129,6 +130,15 @@ local function result_line(run)
   return #words > 0 and "result: " .. table.concat(words, ", ") or nil
 end
 
+local function sample_line(run)
+  local last = run.samples[#run.samples]
+  if not last then return nil end
+  local text = last.text:gsub("[%c%s]+", " ")
+  local cut = utf8.len(text) and utf8.offset(text, SAMPLE)
+  return ("%s, the last of step %d: %s"):format(lib.count(#run.samples, "sample"), last.step,
+    cut and text:sub(1, cut - 1) .. "..." or #text < SAMPLE and text or "...")
+end
+
 local function checkpoint_line(run)
   local list, n = run.checkpoints, #run.checkpoints
   if n == 0 then return nil end
@@ -147,6 +157,7 @@ function M.text(run)
   add(fields_lines(run))
   add(evaluation_lines(run))
   add(note_lines(run))
+  lines[#lines + 1] = sample_line(run)
   lines[#lines + 1] = result_line(run)
   lines[#lines + 1] = checkpoint_line(run)
   add(run:faults_text())
@@ -195,6 +206,7 @@ function M.object(run)
   return {path = run.path, state = run:state(), step = run.steps[#run.steps], steps = run:wanted(),
     rows = #run.steps, config = run.config, result = run.result, fields = fields,
     evaluations = json.list(rows), notes = json.list(run:noted()), checkpoints = json.list(run.checkpoints),
+    samples = json.list(run.samples),
     faults = json.list(run:faults_text())}
 end
 

@@ -9,6 +9,7 @@ local M = {}
 
 local MOST_CONFIG = 1 << 20 -- bytes of config.json and result.json
 local MOST_LINE = 1 << 16 -- bytes of a row
+local MOST_SAMPLES = 1 << 24 -- bytes of samples.jsonl
 local MOST_FIELDS = 200
 
 --- Numbers of a row that tell of the machine, and not of what is learnt.
@@ -24,6 +25,7 @@ M.of_machine = lib.set {"ms", "tokens_per_s", "gpu_ms", "wait_ms", "busy", "memo
 ---@field names string[] of the fields, as they came
 ---@field notes {step: integer, text: string}[] what rows say in words
 ---@field log {step: integer, text: string}[] what guard.jsonl says: skips, rollbacks
+---@field samples {step: integer, text: string}[]
 ---@field faults string[] what cannot be read
 ---@field cut integer bytes at the end of metrics.jsonl that are no whole line yet
 ---@field checkpoints integer[]
@@ -154,12 +156,25 @@ local function read_log(self)
   return notes
 end
 
+--- The samples of a run: {step, text}.
+local function read_samples(self)
+  local path, list = self.path .. "/samples.jsonl", {}
+  local text = regular(path) and core.read_file(path, MOST_SAMPLES) or ""
+  for line in text:gmatch "[^\n]+" do
+    local row = core.json(line)
+    if type(row) == "table" and math.type(row.step) == "integer" and type(row.sample) == "string" then
+      list[#list + 1] = {step = row.step, text = row.sample}
+    end
+  end
+  return list
+end
+
 --- Reads what else changes while a run goes on.
 function Run:look()
   self.faults = {}
   if self.is_folder then
     self.config, self.result = read_object(self, "config.json"), read_object(self, "result.json")
-    self.log = read_log(self)
+    self.log, self.samples = read_log(self), read_samples(self)
     self.checkpoints = manifest.steps(self.path .. "/checkpoints")
     self.is_running = core.is_locked(self.path .. "/checkpoints/.lock")
   end
@@ -263,7 +278,7 @@ function M.open(path)
   if not M.is_run(path) then return nil, path .. ": there is no run", "E_IO" end
   local is_folder = not regular(path)
   local self = setmetatable({path = path, is_folder = is_folder, checkpoints = {}, log = {},
-    is_running = false, metrics = is_folder and path .. "/metrics.jsonl" or path}, Run)
+    samples = {}, is_running = false, metrics = is_folder and path .. "/metrics.jsonl" or path}, Run)
   self:forget()
   self:look()
   self:update()

@@ -67,12 +67,15 @@ describe("inspect of a run", function()
     rows[43] = {step = 43, event = "rollback", to = 40, why = "the loss is nan"}
     table.insert(rows, 21, {step = 21, event = "skip", loss = 9.5, lr = 0.25})
     local path = run_folder(config_of(), rows, {["guard.jsonl"] = '{"step":30,"batch":31,"what":"nan",'
-      .. '"word":"rollback","loss":"nan","grad_norm":2.5,"to":20,"first_batch":21}\nx\n'})
+      .. '"word":"rollback","loss":"nan","grad_norm":2.5,"to":20,"first_batch":21}\nx\n',
+      ["samples.jsonl"] = '{"step":20,"sample":"a"}\nx\n{"step":40,"sample":"b\\n' .. ("ü"):rep(90)
+        .. '"}\n'})
     local out = ends(0, "inspect", path .. "/")
     has(out, path .. ": recipe gpt, mesh none, rules tp, seed 3\nstep 42 of 100, stopped\n",
       "\nevaluations:\n", "\n    10              0.5\n", "\n  least validation_loss 0.125 at step 40\n",
       "\nnotes:\n  step 21: skip\n  step 30: nan, rollback, to 20, batch 31, loss nan, grad_norm 2.5\n"
       .. "  step 43: rollback why=the loss is nan\n")
+    has(out, "\n2 samples, the last of step 40: b " .. ("ü"):rep(77) .. "...")
     assert.truthy(out:find "\nloss +0%.095238 +0%.095238 +42 +%S+\n", out)
     local o = dkjson.decode((ends(0, "inspect", path, "--json")))
     assert.same({"stopped", 42, 100, 42}, {o.state, o.step, o.steps, o.rows})
@@ -137,10 +140,11 @@ describe("inspect of a run", function()
     rows[9] = {step = 9, event = "skip", loss = dkjson.null}
     local log = '{"step":3,"what":"nan","word":"skip"}\n'
     local path = run_folder(config_of(), rows, {["result.json"] = '{"seconds":1.5,"best":{"loss":2}}',
-      ["guard.jsonl"] = log})
+      ["guard.jsonl"] = log, ["samples.jsonl"] = '{"step":3,"sample":"so it is"}\n'})
     local texts, pieces = {}, {'"', "{", "}", "[", ",", ":", "\n", "null", "1e999", "-0",
       "9223372036854775808", '"step":', '"loss":', "\0", "\xff", "true", '"\\ud800"'}
-    for _, name in ipairs {"metrics.jsonl", "config.json", "result.json", "guard.jsonl"} do
+    for _, name in ipairs {"metrics.jsonl", "config.json", "result.json", "guard.jsonl",
+      "samples.jsonl"} do
       local file <close> = assert(io.open(path .. "/" .. name, "rb"))
       texts[#texts + 1] = {name, file:read "a"}
     end
@@ -240,7 +244,8 @@ describe("the page of runs", function()
     local rows = rows_of(20)
     rows[12].loss = dkjson.null
     local a = run_folder(config_of(), rows)
-    local b = run_folder(config_of {lr = 0.001}, {'{"step":1,"loss":2.5,"event":"<b>&\\"skip"}\n', "x\n"})
+    local b = run_folder(config_of {lr = 0.001}, {'{"step":1,"loss":2.5,"event":"<b>&\\"skip"}\n', "x\n"},
+      {["samples.jsonl"] = '{"step":1,"sample":"</pre>&"}\n'})
     local path = helper.file("", ".html")
     ends(0, "inspect", a, b, "--html=" .. path)
     local handle <close> = assert(io.open(path))
@@ -253,7 +258,7 @@ describe("the page of runs", function()
     if not dom then helper.pending("no browser here: " .. table.concat(BROWSERS, ", ")) end
     assert.is_nil(err:find("CONSOLE", 1, true), err)
     for _, id in ipairs {"runs", "options", "curve-loss", "curve-lr", "curve-ms", "curve-validation_loss",
-      "notes"} do
+      "notes", "samples"} do
       has(dom, 'id="' .. id .. '"')
     end
     has(dom, "&lt;b&gt;&amp;\"skip", "1 line cannot be read", '<td>lr</td><td>0.003</td><td>0.001</td>')
