@@ -77,6 +77,7 @@ local VERSION, START = "brain.Event:2", 1
 ---@class Events
 ---@field file Appended
 ---@field clock fun(): number seconds since 1970
+---@field step integer of the latest row
 local Events = {}
 local Events_meta = {__index = Events}
 
@@ -107,14 +108,18 @@ function M.restart(step, time) return record(event(time, step, bytes_field(7, in
 --- Adds a row.
 ---@param row table<string, any>
 ---@return true?, string? message
-function Events:add(row) return self.file:put(M.scalars(row, self.clock())) end
+function Events:add(row)
+  self.step = row.step
+  return self.file:put(M.scalars(row, self.clock()))
+end
 
 --- Adds a text, or a number that no row has.
 ---@param tag string
 ---@param value string|number
----@param step integer
+---@param step integer? default: that of the latest row
 ---@return true?, string? message
 function Events:note(tag, value, step)
+  step = step or self.step
   if type(value) == "number" then return self:add {step = step, [tag] = value} end
   return self.file:put(M.text(tag, value, step, self.clock()))
 end
@@ -159,7 +164,7 @@ function M.open(folder, done)
     first_word "/proc/self/stat")
   local file, why = files.append(folder .. "/" .. name)
   if not file then return nil, why, "E_IO" end
-  local self = setmetatable({file = file, clock = clock}, Events_meta)
+  local self = setmetatable({file = file, clock = clock, step = done or 0}, Events_meta)
   ok, why = file:put(M.header(clock()) .. (done and M.restart(done + 1, clock()) or ""))
   if ok then return self end
   file:close()

@@ -283,7 +283,7 @@ local function conclude(hook, run, result)
   for _, row in ipairs(hook(run)) do
     result[row.key] = row.value
     if row.text then print(row.text) end
-    check(sinks.note(run.sinks, row.key, row.value, run.config.steps))
+    check(sinks.note(run.sinks, row.key, row.value))
   end
 end
 

@@ -97,7 +97,7 @@ function M.open(run, values, done)
     local file, message, code = events.open(folder, done)
     if not file then return nil, message, code end
     list[#list + 1] = file
-    local ok, why = file:note("config", config_text(run, values), done or 0)
+    local ok, why = file:note("config", config_text(run, values))
     if not ok then return nil, why, "E_IO" end
   end
   if command then
@@ -112,7 +112,7 @@ end
 ---@param list table[]
 ---@param tag string
 ---@param value string|number
----@param step integer
+---@param step integer? default: the latest
 ---@return true?, string? message
 function M.note(list, tag, value, step)
   for _, sink in ipairs(list) do

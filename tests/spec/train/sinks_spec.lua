@@ -76,7 +76,7 @@ describe("TensorBoard's events", function()
         end
         assert(file:add(row))
       end
-      assert(file:note("sample", "step " .. last .. "\n|ä|", last))
+      assert(file:note("sample", "step " .. last .. "\n|ä|"))
       file:close()
     end
     write(nil, 1, 40)
