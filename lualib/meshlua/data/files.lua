@@ -93,7 +93,7 @@ local function bible()
     return nil, "bible: there is no command `bible`; install Debian's package bible-kjv, or name a file",
       "E_IO"
   end
-  return core.tokens(text, 1, 0, #text, "bible:")
+  return core.tokens(text, 1, 0, #text, "the Bible")
 end
 
 local function tokens_of(path)
