@@ -129,6 +129,31 @@ describe("tokenizers", function()
     end
   end)
 
+  helper.figures("know the classes of Unicode 16, whatever PCRE2 knows", function()
+    local parts, pieces, ranks = {}, {}, {}
+    for _, range in ipairs {{0, 0x33ff}, {0xa000, 0xabff}, {0xf900, 0x1ffff}} do
+      for point = range[1], range[2] do parts[#parts + 1] = utf8.char(point) end
+    end
+    for byte = 0, 255 do pieces[byte + 1], ranks[byte + 1] = string.char(byte), byte end
+    local text = table.concat(parts)
+    local function count(pattern)
+      local t = assert(core.tokenizer {pieces = pieces, ranks = ranks, hidden = {}, added = {},
+        split = {{pattern = pattern, invert = true, behavior = "removed"}}})
+      return utf8.len(t:decode(t:encode(text, "text")))
+    end
+    for class, n in pairs {L = 31574, N = 1911, Lu = 1858, Ll = 2258, Lt = 31, Lm = 404, Lo = 27023, M = 2261,
+      P = 855, S = 8450} do
+      assert.equal(n, count("\\p{" .. class .. "}"), class)
+      assert.equal(n, count("[\\p{" .. class .. "}]+"), class)
+    end
+    assert.equal(25, count "\\s")
+    assert.equal(#parts - 25, count "[^\\s]")
+    assert.equal(#parts - 25, count "[\\S]")
+    assert.equal(#parts - 31574, count "\\PL")
+    assert.equal(#parts - 31574, count "[\\P{L}]+")
+    assert.equal(#parts - 31574 - 25, count "[^\\p{L}\\s]")
+  end)
+
   it("say where in the text an id comes from", function()
     for _, t in ipairs {learnt(), model()} do
       for _, text in ipairs(texts.valid) do
