@@ -18,7 +18,7 @@ find_nonfinite(step: any, ...: any) -> table
   Runs a step that gave a NaN or an infinity again, and says which op gave the first.
 forbid(plan: any, what: table?) -> any
   Raises E_BUDGET if the plan has a collective that answers to all that is said.
-generate(model: any, ids: table|string|Tensor, {max_tokens: integer, temperature: number, top_k: integer,
+generate(model: table, ids: table|string|Tensor, {max_tokens: integer, temperature: number, top_k: integer,
     top_p: number, min_p: number, repetition_penalty: number, seed: integer, stop: table|integer|string,
     tokenizer: table, callback: function, cache: table, cache_dtype: dtype, slide: boolean, mesh: Mesh,
     rules: table}) -> table, any, any

@@ -4,6 +4,7 @@
 --
 -- A model takes a cache as its third argument: it opens it for a call, hands what it gets down to the attention layers
 -- (`{cache = past.layers[i].attn}`), and closes it. An id below 0 is no token: it stands behind those of its row.
+local args = require "meshlua.ops.args"
 local arrays = require "meshlua.ops.arrays"
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
@@ -110,6 +111,11 @@ end
 ---@return Past
 function Cache:open(ids)
   local batch, length = self.lengths.shape[1], slots(self)
+  args.check_tensor("cache:open", ids, "ids")
+  if not ids.dtype:match "int" then
+    raise("E_DTYPE", "cache:open: ids are whole numbers, not %s", core.typeof(ids))
+  end
+  ids = args.to_int32(ids)
   if ids.ndim ~= 2 or ids.shape[1] ~= batch or ids.shape[2] > length then
     raise("E_SHAPE", "a cache of %d rows of %d takes ids [%d, at most %d], got %s", batch, length, batch,
       length, core.typeof(ids))
@@ -218,6 +224,9 @@ function M.cache(model, batch, length, options)
     end
   end
   if type(model) ~= "table" then raise("E_VALUE", "cache: expected a model, got %s", lib.kind(model)) end
+  if core.is_tracing() then
+    raise("E_TRACED", "cache: inside a traced function; make the cache outside and hand it in")
+  end
   local context = rawget(model, "context")
   if context and length > context then
     raise("E_VALUE", "cache: %d tokens; the model's context is %d", length, context)

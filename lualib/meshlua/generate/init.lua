@@ -347,9 +347,14 @@ end
 ---@return integer[]|integer[][] tokens, string|string[] reasons, string|string[]|nil texts
 function M.generate(model, ids, options)
   options = lib.options("generate", options)
-  lib.check_function("generate", model)
+  if type(model) ~= "table" or not lib.is_callable(model) then
+    raise("E_VALUE", "generate: expected a model that takes a cache, got %s", lib.kind(model))
+  end
+  if core.is_tracing() then
+    raise("E_TRACED", "generate: inside a traced function; what it reads of each step is not there yet")
+  end
   local o = read_options(options)
-  local vocab = type(model) == "table" and rawget(model, "vocab") or nil
+  local vocab = rawget(model, "vocab")
   local prompts, alone = read_prompts(ids, options, vocab)
   local g = new_generation(model, prompts, options, o)
   if o.how.penalty and not vocab then

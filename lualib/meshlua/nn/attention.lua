@@ -284,6 +284,10 @@ function M.MultiHeadAttention:__call(x, options)
   end
   q, k, v = with_heads(q, self.heads_axis), with_heads(k, self.kv_axis), with_heads(v, self.kv_axis)
   local past = options.cache
+  if past and not past.add then
+    raise("E_VALUE", "MultiHeadAttention: cache is the layer's part of an opened cache: past = "
+      .. "cache:open(ids), then past.PATH, with the path that the layer has in the model")
+  end
   if self.rope then
     local turn = self.rope
     if past then
