@@ -6,7 +6,6 @@ local folder_of = require "meshlua.checkpoint.folder"
 local lib = require "meshlua.lib"
 local manager_of = require "meshlua.checkpoint.manager"
 local manifest = require "meshlua.checkpoint.manifest"
-local nn = require "meshlua.nn.create"
 local pretrained = require "meshlua.train.pretrained"
 local recipes = require "meshlua.train.recipe"
 local template_of = require "meshlua.chat.template"
@@ -108,7 +107,7 @@ local function read_run(run, flags, where)
   local config = lib.copy(recipe.config, said.config)
   if flags.dtype ~= "" then config.dtype = flags.dtype end
   where = where(recipe)
-  local model = nn.init(function(rngs) return recipe.build(config, rngs) end, where)
+  local model = pretrained.blank(recipe, config, where)
   local found
   found, message, code = manager_of.restore_from(run.checkpoint, {model = model}, {cast = true})
   if not found then return nil, message, code end

@@ -253,6 +253,9 @@ local function configure(fields, folder)
       fields.chat_template = template
     end
   end
+  if core.path_kind(folder .. "chat_template.jinja") == "file" then -- where newer folders have it
+    fields.chat_template = read_all(folder .. "chat_template.jinja")
+  end
   local stops = generation and generation.eos_token_id
   for _, id in ipairs(type(stops) == "table" and stops or {stops}) do
     if math.type(id) == "integer" and fields.pieces[id + 1] then

@@ -15,6 +15,7 @@ local json = require "meshlua.train.json"
 local lib = require "meshlua.lib"
 local load = require "meshlua.checkpoint.load"
 local nn = require "meshlua.nn.create"
+local ops = require "meshlua.ops"
 local rngs_of = require "meshlua.nn.rngs"
 local save = require "meshlua.checkpoint.save"
 local together = require "meshlua.sharding.together"
@@ -197,6 +198,23 @@ local function check_size(recipe, found, message, code)
     "E_VALUE"
 end
 
+--- A model of the recipe whose Params are to be read: zeros, for what is drawn takes as long as what is read.
+---@param recipe table
+---@param cfg table
+---@param where {mesh: Mesh?, rules: table?}
+---@return table model
+function M.blank(recipe, cfg, where)
+  return nn.init(function(rngs)
+    local model = recipe.build(cfg, rngs)
+    for _, leaf in ipairs((tree_of.leaves(model))) do
+      if core.is_box(leaf) and core.box_meta(leaf).kind == "param" then
+        leaf:set(ops.zeros(leaf.shape, leaf.dtype))
+      end
+    end
+    return model
+  end, where)
+end
+
 --- A model of the recipe with the weights of a folder (config.json beside safetensors, or params.json beside
 --- Meta's) or of a GGUF file, born sharded: each device reads what it holds.
 ---@param recipe table with `formats`
@@ -222,8 +240,7 @@ function M.from_pretrained(recipe, path, options)
   local found, message, code = together.agree(check_size(recipe, open(recipe, path, changes)))
   if not found then return nil, message, code end
   local cfg = found.cfg
-  local model = nn.init(function(rngs) return recipe.build(cfg, rngs) end,
-    {mesh = options.mesh, rules = options.rules})
+  local model = M.blank(recipe, cfg, {mesh = options.mesh, rules = options.rules})
   local loaded
   loaded, message, code = load.load(found.path,
     {into = model, cast = true, map = found.format.map, numbers = recipe.formats.numbers(cfg)})
