@@ -4889,7 +4889,7 @@ function ml.find_nonfinite(step, ...) end
 function ml.forbid(plan, what) end
 
 --- Continues prompts, lists of ids: the new tokens, why they end, with a tokenizer their texts.
----@param model any
+---@param model table
 ---@param ids table|string|Tensor
 ---@param options? {cache?: table, cache_dtype?: DType, callback?: function, max_tokens?: integer, mesh?: Mesh, min_p?: number, repetition_penalty?: number, rules?: table, seed?: integer, slide?: boolean, stop?: table|integer|string, temperature?: number, tokenizer?: table, top_k?: integer, top_p?: number}
 ---@return table
