@@ -78,7 +78,7 @@ local OF_TRAIN = {
   {"export", "", "at the end the weights, adapters merged, as a folder/ of Hugging Face or a .gguf file",
     value = "PATH", path = true},
   {"audit", 0, "each N steps a microbatch is computed again with the devices in each other's places, bit for "
-    .. "bit: where it differs the device is named, and the run ends", value = "N", least = 1},
+    .. "bit: where it differs the device is named, and the run ends", value = "N", least = 0},
   {"save_failure", "stop", "where a checkpoint cannot be written: stop the run (exit 3), or warn",
     value = "WORD", words = {"stop", "warn"}},
   {"help", false, "this text"},
