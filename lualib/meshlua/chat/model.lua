@@ -10,6 +10,7 @@ local pretrained = require "meshlua.train.pretrained"
 local recipes = require "meshlua.train.recipe"
 local template_of = require "meshlua.chat.template"
 local tokenizers = require "meshlua.tokenizer"
+local trained = require "meshlua.train.trained"
 
 local M = {}
 
@@ -92,6 +93,13 @@ local function run_at(path)
   return {folder = run, checkpoint = checkpoint, said = said}
 end
 
+--- The adapters that a checkpoint has, as --lora names them; or nil.
+local function adapters_of(checkpoint)
+  local said = read_json(folder_of.inside(checkpoint, "state.json"))
+  local state = said and type(said.state) == "table" and said.state or {}
+  return type(state.trained) == "table" and state.trained.lora or nil
+end
+
 local function read_run(run, flags, where)
   local said = run.said
   if not said or type(said.config) ~= "table" or type(said.recipe) ~= "string" then
@@ -108,9 +116,12 @@ local function read_run(run, flags, where)
   if flags.dtype ~= "" then config.dtype = flags.dtype end
   where = where(recipe)
   local model = pretrained.blank(recipe, config, where)
+  local lora = adapters_of(run.checkpoint)
+  if lora then trained.apply(model, {lora = lora, freeze = "", lr_of = "", decay_of = ""}, 0) end
   local found
   found, message, code = manager_of.restore_from(run.checkpoint, {model = model}, {cast = true})
   if not found then return nil, message, code end
+  if lora then trained.merged(model) end
   return {model = model, config = config, folder = run.folder, mesh = where.mesh, rules = where.rules}
 end
 

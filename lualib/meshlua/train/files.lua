@@ -28,8 +28,8 @@ function M.write(path, text)
 end
 
 --- What a run leaves in its folder.
-local RUN = {"config.json", "config.lua", "metrics.jsonl", "result.json", "sample.txt", "samples.jsonl",
-  "guard.jsonl", "adapters.safetensors"}
+local RUN = {"config.json", "config.lua", "tokenizer.json", "metrics.jsonl", "result.json", "sample.txt",
+  "samples.jsonl", "guard.jsonl", "adapters.safetensors"}
 M.CHECKPOINTS, M.SAMPLES, M.ADAPTERS = "checkpoints", "samples.jsonl", "adapters.safetensors" -- in it
 
 --- The file, where it is one that can be read: not a folder, nor a device, whose end may never come.

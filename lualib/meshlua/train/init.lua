@@ -207,6 +207,8 @@ local function open_outputs(run, values, start, watch, done)
       .. "\n"))
     check(files.write(out .. "/config.lua", arguments.file(run.recipe, values, run.config,
       verbs.find "train".flags)))
+    local tokenizer = run.data.tokenizer -- a model is its tokens' too: chat finds them here
+    if tokenizer then check(tokenizer:save(out .. "/tokenizer.json")) end
     if run.guard then
       run.guard.path = out .. "/guard.jsonl"
       check(run.guard:write())

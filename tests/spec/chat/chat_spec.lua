@@ -177,7 +177,18 @@ describe("chat", function()
     assert.equal(out, (helper.run {"chat", newest, "--prompt=ab", "--max-tokens=4", "--temperature=0"}))
   end)
 
-  helper.figures("in a terminal: answers, Ctrl-C, commands, Ctrl-D", function()
+  it("takes a run with adapters, and the tokenizer that the run left", function()
+    local run, text = helper.file "" .. ".d", helper.file(("what is said is not said\n"):rep(200))
+    made[#made + 1] = run
+    helper.run {"train", "gpt", "--steps=2", "--layers=1", "--width=8", "--heads=2", "--seq=16", "--batch=2",
+      "--mesh=none", "--sample=0", "--out=" .. run, "--save-every=2", "--data=" .. text, "--lora=attn:2",
+      "--vocab=280", "--tokenizer=" .. folder}
+    local out, err, code = helper.run {"chat", run, "--prompt=what is", "--max-tokens=4", "--temperature=0"}
+    assert.same({"", 0}, {err, code})
+    assert.truthy(#out > 1)
+  end)
+
+  helper.figures("in a terminal: answers, commands, Ctrl-D", function()
     if not screens.is_there() then helper.pending "there is no tmux" end
     local words = ("chat '%s' --temperature=0 --max-tokens=5"):format(folder)
     local on <close> = screens.new {width = 120, flags = words}
