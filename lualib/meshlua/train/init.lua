@@ -164,6 +164,9 @@ end
 local function check_options(recipe, values)
   local fault, word = arguments.contradiction(values, verbs.find "train".flags), values.resume
   fault = fault or trained.fault(values) or pretrained.export_fault(recipe, values.export, values.overwrite)
+  if not fault and values.sample_every > 0 and not recipe.sample then
+    fault = ("--sample-every: the recipe %s has no `sample`"):format(recipe.name)
+  end
   if fault then return nil, fault, "E_VALUE" end
   if word == "" or word == "auto" then return true end
   if word ~= "latest" and not word:find "^%d+$" then

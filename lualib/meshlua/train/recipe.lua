@@ -42,9 +42,9 @@ M.fields = {
   {"optimizer", "a function", "the optimizer of the model", needed = true,
     write = "(model, config) return ml.optim.adamw(model, {lr = M.schedule(config)}) end"},
   {"data", "a function", '{train = Records, valid = Records, unit = "tok"}: records with the fields inputs '
-    .. "and labels; unit: what one label is. path is what --data names, or nil; tokenizer what --tokenizer "
-    .. "does, and then a field of the result. Or nil, message, code",
-    needed = true,
+    .. "and labels; unit: what one label is; bytes: how many bytes of text it is, where it is text. path is "
+    .. "what --data names, or nil; tokenizer what --tokenizer does, and then a field of the result. Or nil, "
+    .. "message, code", needed = true,
     write = "(config, path) return {train = ml.data.idx {...}, valid = ml.data.idx {...}} end"},
   {"attention", "a function", "{layers =, width =, seq =} of a transformer, for the share of the devices' "
     .. "peak that a run uses",

@@ -90,6 +90,8 @@ describe("an evaluation", function()
     refuses("--eval-batches=some: expected a number of batches, or all", "--eval-batches=some")
     refuses("--eval-batches=0 is no evaluation; leave --eval-every away", "--eval-batches=0 --eval-every=2")
     refuses("--patience needs evaluations: --eval-every=...", "--patience=2")
+    local _, err, code = shell '"$MESHLUA" train mlp --sample-every=3'
+    assert.same({"train: --sample-every: the recipe mlp has no `sample`\n", 2}, {err, code})
   end)
 
   it("changes no bit of the training, and traces nothing anew", function()
