@@ -162,11 +162,13 @@ end
 
 --- (a, b = c), behind the parenthesis: positions, and names.
 function Parser:arguments()
-  local items, named, order = {}, {}, {}
+  local items, named, order, spread = {}, {}, {}
   while not self:sign ")" do
-    if self:is("sign", "*") or self:is("sign", "**") then self:unsupported "a call with * or **" end
+    if self:is("sign", "*") then self:unsupported "a call with *" end
     local following = self.tokens[self.at + 1]
-    if self:is "name" and following.kind == "sign" and following.value == "=" then
+    if self:sign "**" then
+      spread = self:expression()
+    elseif self:is "name" and following.kind == "sign" and following.value == "=" then
       local name = self:expect "name"
       self.at = self.at + 1
       named[name], order[#order + 1] = self:expression(), name
@@ -179,6 +181,9 @@ function Parser:arguments()
   return function(scope)
     local list, by_name = Parser.evaluated(items, scope), {}
     for _, name in ipairs(order) do by_name[name] = named[name](scope) end
+    local more = spread and spread(scope)
+    if more and not values.is_dict(more) then fail("** of %s; it is of a dict", values.kind(more)) end
+    for _, name in ipairs(more and more.keys or {}) do by_name[name] = values.at(more, name) end
     return list, by_name
   end
 end
