@@ -162,18 +162,20 @@ end
 
 --- (a, b = c), behind the parenthesis: positions, and names.
 function Parser:arguments()
-  local items, named, order, spread = {}, {}, {}
+  local items, named, order, rest, spread = {}, {}, {}
   while not self:sign ")" do
-    if self:is("sign", "*") then self:unsupported "a call with *" end
     local following = self.tokens[self.at + 1]
     if self:sign "**" then
       spread = self:expression()
+    elseif self:sign "*" then
+      if rest then self:unsupported "a call with several *" end
+      rest = self:expression()
     elseif self:is "name" and following.kind == "sign" and following.value == "=" then
       local name = self:expect "name"
       self.at = self.at + 1
       named[name], order[#order + 1] = self:expression(), name
     else
-      if #order > 0 then self:refuse "name = value" end
+      if #order > 0 or rest then self:refuse "name = value" end
       items[#items + 1] = self:expression()
     end
     if not self:sign "," and not self:is("sign", ")") then self:refuse "',' or ')'" end
@@ -181,6 +183,10 @@ function Parser:arguments()
   return function(scope)
     local list, by_name = Parser.evaluated(items, scope), {}
     for _, name in ipairs(order) do by_name[name] = named[name](scope) end
+    for _, item in ipairs(rest and values.items(rest(scope)) or {}) do
+      list.n = list.n + 1
+      list[list.n] = item
+    end
     local more = spread and spread(scope)
     if more and not values.is_dict(more) then fail("** of %s; it is of a dict", values.kind(more)) end
     for _, name in ipairs(more and more.keys or {}) do by_name[name] = values.at(more, name) end

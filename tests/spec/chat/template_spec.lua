@@ -52,15 +52,15 @@ describe("a chat template", function()
     assert.equal("[1, 2]{'a': 'b', 'c': None}0", (render("{{ x }}{{ y }}{{ z | length }}",
       {x = {1, 2}, y = {c = ml.core.null, a = "b"}, z = {}})))
     assert.equal("chat", ml.chat_template("chat").source)
-    local source = "{% macro f(a, b) %}{{ a }}{{ b }}{% endmacro %}{{ f(1, **x) }}"
-    assert.equal("12", (render(source, {x = {b = 2}})))
+    local source = "{% macro f(a, b) %}{{ a }}{{ b }}{% endmacro %}{{ f(1, **x) }}{{ f(*y) }}"
+    assert.equal("1234", (render(source, {x = {b = 2}, y = {3, 4}})))
   end)
 
   it("names what it does not support, and where", function()
     assert.equal("E_UNSUPPORTED 2: {% include %} is not supported", fault "a\n{% include 'x' %}")
     assert.equal("E_UNSUPPORTED 1: the filter 'urlize' is not supported", fault "{{ x | urlize }}")
     assert.equal("E_UNSUPPORTED 1: the test 'escaped' is not supported", fault "{{ x is escaped }}")
-    assert.equal("E_UNSUPPORTED 1: a call with * is not supported", fault "{{ f(*x) }}")
+    assert.equal("E_UNSUPPORTED 1: a call with several * is not supported", fault "{{ f(*x, *y) }}")
     assert.equal("E_UNSUPPORTED 3: a recursive loop is not supported",
       fault "\n\n{% for x in y recursive %}{% endfor %}")
   end)
