@@ -149,7 +149,9 @@ set(next # those that would else begin last, and be what is waited for
     spec/manual/oracle op/parse)
 set(once # of whole programs or of Lua, whose C others run: where sanitizers watch, by name alone
     fault/kill fault/power dist/hosts dist/output dist/replicas dist/seeds dist/stop golden/gpt3 repl/complete
-    spec/insight/proposals spec/plan/page spec/plan/plan spec/train/resume spec/train/inspect)
+    spec/insight/proposals spec/plan/page spec/plan/plan spec/train/resume spec/train/inspect
+    spec/train/guard spec/train/replay spec/train/trained spec/train/program spec/chat/chat
+    spec/data/shards)
 set(cost 1000)
 foreach(name ${slow} ${next})
   if(TEST ${name})

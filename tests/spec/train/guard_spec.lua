@@ -107,7 +107,7 @@ describe("a run that meets what is not finite", function()
     local _, err = run("alone", options)
     assert.truthy(err:find("back to step 0, past the batches 1 to 37", 1, true), err)
 
-    run("two", options, '"$MESHLUA" --processes=2 --devices=2')
+    run("two", options, mpi.program(2, 2))
     assert.equal(read(folder .. "/alone/guard.jsonl"), read(folder .. "/two/guard.jsonl"))
     assert.equal(metrics "alone", metrics "two")
   end)
@@ -135,7 +135,7 @@ describe("an audit", function()
 
   mpi.it("finds it in another process", function()
     local _, err, code = train("--audit=4 --mesh=data:4 --steps=6 --broken=3",
-      '"$MESHLUA" --processes=2 --devices=2')
+      mpi.program(2, 2))
     assert.equal(3, code, err)
     assert.truthy(err:find("it is the device at data=3", 1, true), err)
   end)
