@@ -163,9 +163,9 @@ foreach(name ${slow} ${next})
   if(TEST ${name} AND NOT name IN_LIST next)
     set_property(TEST ${name} PROPERTY LABELS slow)
   endif()
-  if(name IN_LIST once)
-    set_property(TEST ${name} APPEND PROPERTY LABELS once)
-  endif()
+endforeach()
+foreach(name ${once})
+  set_property(TEST ${name} APPEND PROPERTY LABELS once)
 endforeach()
 
 # ---- gates: what holds for the tree as a whole; once is enough ----------------------------------
