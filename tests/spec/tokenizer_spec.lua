@@ -442,7 +442,7 @@ describe("the verb tokenize", function()
 end)
 
 describe("by chance", function()
-  local count = rawget(_G, "FUZZ") or helper.watched and 40 or 300
+  local count = rawget(_G, "FUZZ") or 300
 
   it("files made wrong are refused, or read", function()
     local made = learnt {special = {"<s>"}}

@@ -208,16 +208,21 @@ end
 -- ---- reading ----------------------------------------------------------------------------------------
 
 -- No vocabulary has more bytes; what has is read no further than its beginning.
-local MOST = 1 << 30
+local MOST, PIECE = 1 << 30, 1 << 20
 
 --- The first `most` bytes of a file; default all of it.
 local function read_all(path, most)
   local file <close>, message = io.open(path, "rb")
   if not file then refuse.unread("%s", (message:gsub("^.*: ", ""))) end
-  local text, why = file:read(most or MOST)
-  if not text and why then refuse.unread("%s", (why:gsub("^.*: ", ""))) end
+  local parts, left = {}, most or MOST
+  while left > 0 do -- piece by piece: room for all that is asked for is taken before anything is read
+    local part, why = file:read(math.min(left, PIECE))
+    if why then refuse.unread("%s", (why:gsub("^.*: ", ""))) end
+    if not part then break end
+    parts[#parts + 1], left = part, left - #part
+  end
   if not most and file:read(1) then refuse.unread("more than %d bytes, which no tokenizer has", MOST) end
-  return text or ""
+  return table.concat(parts)
 end
 
 --- A file beside: its JSON object; nil where there is none.
