@@ -6,10 +6,15 @@
 #include <string.h>
 #include <sys/stat.h>
 
+/* What is written at once; little in checked builds, as of what is read (run/disk/read.h). */
+#ifdef MESHLUA_CHECKED
+enum { ROOM = 1 << 18 };
+#else
+enum { ROOM = 8 << 20 };
+#endif
 enum {
     BLOCK = 4096,     /* of files, at least, and of memory that a disk reads */
     MOST = 64 << 10,  /* no disk has larger ones */
-    ROOM = 8 << 20,   /* what is written at once */
     LEAST = 128 << 10 /* less than that is not worth a wait for the disk */
 };
 

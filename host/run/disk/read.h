@@ -7,7 +7,13 @@
 #include "run/disk/piece.h"
 #include "run/memory/tensor.h"
 
-enum { READ_STAGE = 8 << 20 }; /* bytes that are read at once where they do not go to their place */
+/* Bytes that are read at once where they do not go to their place; few in checked builds, so that
+ * small files show what is wrong between two stages. */
+#ifdef MESHLUA_CHECKED
+enum { READ_STAGE = 1 << 16 };
+#else
+enum { READ_STAGE = 8 << 20 };
+#endif
 
 typedef struct ReadPieces {
     const PieceMap *at;
