@@ -1,18 +1,10 @@
 -- checkpoint_spec.lua: checkpoints of several processes: what each reads, folders that are not shared, processes that
 -- do not come.
-local core = require "meshlua.core"
 local helper = require "spec.helper"
 local mpi = require "dist.mpi"
 local shell = helper.shell
 local is_whole = require("meshlua.checkpoint.check").checkpoint
-
-local function within(fn)
-  local name = os.tmpname()
-  os.remove(name)
-  local ok, message = pcall(fn, name)
-  core.disk_task {{"remove", name}}:wait()
-  if not ok then error(message, 0) end
-end
+local within = helper.within
 
 --- Runs the text as a script in two processes of two devices, with this argument.
 local function two(code, argument)

@@ -8,6 +8,7 @@ local mpi = require "dist.mpi"
 local saver = require "meshlua.train.saver"
 local shell = helper.shell
 local is_whole = require("meshlua.checkpoint.check").checkpoint
+local read = helper.read
 
 local STEPS = 12
 local words = {}
@@ -34,11 +35,6 @@ local function temporary()
 end
 
 local function remove(path) core.disk_task {{"remove", path}}:wait() end
-
-local function read(path)
-  local file <close> = assert(io.open(path, "rb"))
-  return file:read "a"
-end
 
 local random = (function()
   local x = os.time()

@@ -4,6 +4,7 @@
 local helper = require "spec.helper"
 local ml = require "meshlua"
 local core, P = ml.core, ml.P
+local read = helper.read
 
 local folder -- of the test
 
@@ -12,11 +13,6 @@ local function inside(name) return folder .. "/" .. name end
 local function write(path, text)
   local handle <close> = assert(io.open(path, "wb"))
   assert(handle:write(text))
-end
-
-local function read(path)
-  local handle <close> = assert(io.open(path, "rb"))
-  return handle:read "a"
 end
 
 --- What is in the folder and below it: {path = text, or its kind}.

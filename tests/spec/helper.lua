@@ -3,7 +3,7 @@
 local busted = require "busted"
 local ml = require "meshlua"
 
-local M = {files = {}}
+local M = {files = {}, folders = {}}
 package.loaded["spec.helper"] = M
 
 --- `pending` inside a spec; busted.pending is the one that stands in its place.
@@ -104,6 +104,32 @@ function M.file(content, ending)
   return name
 end
 
+--- All of a file.
+---@param path string
+---@return string
+function M.read(path)
+  local handle <close> = assert(io.open(path, "rb"))
+  return handle:read "a"
+end
+
+--- A folder that is not there yet; it is removed after the test, with what is in it then.
+---@return string
+function M.folder()
+  local name = os.tmpname()
+  os.remove(name)
+  M.folders[#M.folders + 1] = name
+  return name
+end
+
+--- fn(folder), which is not there yet and is gone after it.
+function M.within(fn)
+  local name = os.tmpname()
+  os.remove(name)
+  local ok, message = pcall(fn, name)
+  ml.core.disk_task {{"remove", name}}:wait()
+  if not ok then error(message, 0) end
+end
+
 local function values(x)
   if type(x) == "userdata" and x.totable then return x:totable() end
   return x
@@ -168,7 +194,8 @@ local tests = 0
 busted.subscribe({"test", "end"}, function()
   tests = tests + 1
   for _, name in ipairs(M.files) do os.remove(name) end
-  M.files = {}
+  for _, name in ipairs(M.folders) do ml.core.disk_task {{"remove", name}}:wait() end
+  M.files, M.folders = {}, {}
   if tests % 16 == 0 then collect() end -- each time, it took half of the time of specs with many tests
 end)
 busted.subscribe({"suite", "end"}, function()

@@ -3,6 +3,7 @@
 local busted = require "busted"
 local helper = require "spec.helper"
 local shell, file = helper.shell, helper.file
+local read = helper.read
 
 local SOURCES = "/usr/share/i18n/locales/de_DE" -- of Debian's package locales
 
@@ -42,11 +43,6 @@ local function same(words)
   assert.same({wanted, wanted_err, wanted_status}, {out, err, status})
   assert.truthy(#out + #err > 0)
   return out, err
-end
-
-local function read(path)
-  local handle <close> = assert(io.open(path, "rb"))
-  return handle:read "a"
 end
 
 describe("a decimal comma", function()

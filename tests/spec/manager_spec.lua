@@ -7,6 +7,7 @@ local manager_of = require "meshlua.checkpoint.manager"
 local manifest = require "meshlua.checkpoint.manifest"
 local ml = require "meshlua"
 local is_whole = require("meshlua.checkpoint.check").checkpoint
+local read = helper.read
 
 local P = ml.P
 
@@ -24,11 +25,6 @@ local function within(fn)
   local ok, message = pcall(fn, folder)
   remove(folder)
   if not ok then error(message, 0) end
-end
-
-local function read(path)
-  local file <close> = assert(io.open(path, "rb"))
-  return file:read "a"
 end
 
 local function write(path, text)

@@ -2,6 +2,7 @@
 -- stays until there is something to write.
 local helper = require "spec.helper"
 local shell, file = helper.shell, helper.file
+local read = helper.read
 
 local CODE = "local ml = require 'meshlua' ml.jit(function(x) return x + 1 end)(ml.ones {4})"
 
@@ -15,11 +16,6 @@ local function says(code, wanted, command, input)
   local actual, text = run(command, input)
   assert.equal(code, actual, command .. "\n" .. text)
   assert.truthy(text:find(wanted, 1, true), text)
-end
-
-local function read(path)
-  local handle <close> = assert(io.open(path, "rb"))
-  return handle:read "a"
 end
 
 describe("a standard output that is full or closed", function()

@@ -7,6 +7,7 @@
 local fuzz = require "fuzz.tokenizers"
 local helper = require "spec.helper"
 local ml = require "meshlua"
+local read = helper.read
 
 local core = ml.core
 
@@ -25,11 +26,6 @@ local function base64(text)
     end
   end
   return table.concat(out)
-end
-
-local function read(path)
-  local file <close> = assert(io.open(path, "rb"))
-  return file:read "a"
 end
 
 local oracle = assert(core.json(read "tests/oracle/vocabularies.json"))

@@ -5,17 +5,13 @@ local guards = require "meshlua.train.guard"
 local helper = require "spec.helper"
 local mpi = require "dist.mpi"
 local shell = helper.shell
+local read = helper.read
 
 local folder, text = os.tmpname(), os.tmpname()
 
 local function write(path, bytes)
   local file <close> = assert(io.open(path, "wb"))
   file:write(bytes)
-end
-
-local function read(path)
-  local file <close> = assert(io.open(path, "rb"))
-  return file:read "a"
 end
 
 setup(function()

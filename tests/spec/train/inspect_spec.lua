@@ -4,14 +4,6 @@ local dkjson = require "dkjson"
 local helper = require "spec.helper"
 local json = require "meshlua.train.json"
 
-local folders = {}
-after_each(function()
-  for i, name in ipairs(folders) do
-    core.disk_task {{"remove", name}}:wait()
-    folders[i] = nil
-  end
-end)
-
 local function write(path, text, mode)
   local file <close> = assert(io.open(path, mode or "wb"))
   file:write(text)
@@ -19,9 +11,7 @@ end
 
 --- A folder with these files; config and rows are given as tables.
 local function run_folder(config, rows, more)
-  local name = os.tmpname()
-  os.remove(name)
-  folders[#folders + 1] = name
+  local name = helper.folder()
   assert(core.make_folder(name))
   if config then write(name .. "/config.json", dkjson.encode(config)) end
   local lines = {}

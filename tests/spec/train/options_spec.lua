@@ -3,6 +3,7 @@ local core = require "meshlua.core"
 local helper = require "spec.helper"
 local memory = require "meshlua.train.memory"
 local shell, file = helper.shell, helper.file
+local read, within = helper.read, helper.within
 
 local words = {}
 for i = 1, 300 do words[i] = ("line %d of many "):format(i * i % 97) end
@@ -18,19 +19,6 @@ local function refuses(wanted, options, recipe)
   assert.equal(2, code, err)
   assert.truthy(err:find(wanted, 1, true), err)
   assert.falsy(err:find("traceback", 1, true), err)
-end
-
-local function read(path)
-  local stream <close> = assert(io.open(path, "rb"))
-  return stream:read "a"
-end
-
-local function within(fn)
-  local name = os.tmpname()
-  os.remove(name)
-  local ok, message = pcall(fn, name)
-  core.disk_task {{"remove", name}}:wait()
-  if not ok then error(message, 0) end
 end
 
 describe("a file of options", function()

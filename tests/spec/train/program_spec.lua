@@ -2,33 +2,13 @@
 local core = require "meshlua.core"
 local helper = require "spec.helper"
 local shell, file = helper.shell, helper.file
+local read, folder = helper.read, helper.folder
 
 -- A text with an order to learn, and a model that takes a millisecond a step.
 local words = {}
 for i = 1, 3000 do words[i] = ("line %d of many "):format(i % 97) end
 local TEXT = table.concat(words)
 local SMALL = " --layers=1 --width=16 --heads=2 --seq=8 --batch=8 --sample=40 --steps=4"
-
-local folders = {}
-after_each(function()
-  for i, name in ipairs(folders) do
-    core.disk_task {{"remove", name}}:wait()
-    folders[i] = nil
-  end
-end)
-
---- A folder that is not there yet, and goes after the test with what a run writes into it.
-local function folder()
-  local name = os.tmpname()
-  os.remove(name)
-  folders[#folders + 1] = name
-  return name
-end
-
-local function read(path)
-  local handle <close> = assert(io.open(path, "rb"))
-  return handle:read "a"
-end
 
 --- Runs models/train.lua on the text, small, with these further options.
 local function train(options, script)

@@ -3,17 +3,13 @@
 local core = require "meshlua.core"
 local helper = require "spec.helper"
 local shell = helper.shell
+local read = helper.read
 
 local folder, text = os.tmpname(), os.tmpname()
 
 local function write(path, bytes)
   local file <close> = assert(io.open(path, "wb"))
   file:write(bytes)
-end
-
-local function read(path)
-  local file <close> = assert(io.open(path, "rb"))
-  return file:read "a"
 end
 
 setup(function()

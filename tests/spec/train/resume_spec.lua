@@ -5,6 +5,7 @@ local manifest = require "meshlua.checkpoint.manifest"
 local mpi = require "dist.mpi"
 local saver = require "meshlua.train.saver"
 local shell = helper.shell
+local read, within = helper.read, helper.within
 
 local words = {}
 for i = 1, 3000 do words[i] = ("line %d of many "):format(i % 97) end
@@ -12,20 +13,6 @@ local TEXT = table.concat(words)
 local SMALL = "--layers=1 --width=16 --heads=2 --seq=8 --batch=8 --sample=0 --steps=10"
 
 local function remove(path) core.disk_task {{"remove", path}}:wait() end
-
---- A folder that is not there yet, and is gone after fn.
-local function within(fn)
-  local name = os.tmpname()
-  os.remove(name)
-  local ok, message = pcall(fn, name)
-  remove(name)
-  if not ok then error(message, 0) end
-end
-
-local function read(path)
-  local file <close> = assert(io.open(path, "rb"))
-  return file:read "a"
-end
 
 local text = os.tmpname()
 setup(function()

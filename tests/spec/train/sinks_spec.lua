@@ -7,26 +7,7 @@ local helper = require "spec.helper"
 local oracle = require "spec.oracle"
 local pipe = require "meshlua.train.pipe"
 local sinks = require "meshlua.train.sinks"
-
-local folders = {}
-after_each(function()
-  for i, name in ipairs(folders) do
-    core.disk_task {{"remove", name}}:wait()
-    folders[i] = nil
-  end
-end)
-
-local function folder()
-  local name = os.tmpname()
-  os.remove(name)
-  folders[#folders + 1] = name
-  return name
-end
-
-local function read(path)
-  local handle <close> = assert(io.open(path, "rb"))
-  return handle:read "a"
-end
+local read, folder = helper.read, helper.folder
 
 local function hex(bytes)
   return (bytes:gsub(".", function(c) return ("%02x"):format(c:byte()) end))

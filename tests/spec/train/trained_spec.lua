@@ -7,6 +7,7 @@ local trained = require "meshlua.train.trained"
 package.path = "models/?.lua;" .. package.path
 local gpt = require "gpt"
 local shell = helper.shell
+local read = helper.read
 
 local words = {}
 for i = 1, 600 do words[i] = ("line %d of many "):format(i * i % 97) end
@@ -39,11 +40,6 @@ local function refuses(wanted, options)
   local _, err, code = run(options)
   assert.equal(2, code, err)
   assert.truthy(err:find(wanted, 1, true), err)
-end
-
-local function read(path)
-  local file <close> = assert(io.open(path, "rb"))
-  return file:read "a"
 end
 
 --- The tensors of a checkpoint's tree.

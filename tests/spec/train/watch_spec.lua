@@ -8,6 +8,7 @@ package.path = "models/?.lua;" .. package.path
 local gpt = require "gpt"
 local mlp = require "mlp"
 local shell = helper.shell
+local read, within = helper.read, helper.within
 
 local words = {}
 for i = 1, 600 do words[i] = ("line %d of many "):format(i * i % 97) end
@@ -30,20 +31,6 @@ local function refuses(wanted, options)
   local _, err, code = shell(('"$MESHLUA" train gpt %s --data=%s %s'):format(SMALL, TEXT, options))
   assert.equal(2, code, err)
   assert.truthy(err:find(wanted, 1, true), err)
-end
-
-local function read(path)
-  local file <close> = assert(io.open(path, "rb"))
-  return file:read "a"
-end
-
---- fn(folder), which is not there yet and is gone after it.
-local function within(fn)
-  local name = os.tmpname()
-  os.remove(name)
-  local ok, message = pcall(fn, name)
-  core.disk_task {{"remove", name}}:wait()
-  if not ok then error(message, 0) end
 end
 
 --- The values of a key by step, of a file of rows.
