@@ -212,6 +212,9 @@ function lib.kind(x)
   return x == nil and "nil" or "a " .. core.type_name(x)
 end
 
+--- Is a number neither NaN nor infinite?
+function lib.is_finite(x) return x - x == 0 end
+
 --- What stands where a whole number should, and a way out where it is known.
 function lib.not_whole(x)
   if type(x) == "number" then return lib.format("%s", x) end

@@ -12,7 +12,7 @@ local defaults = {precision = 8, threshold = 1000, edge_items = 3, width = 75, s
 local least = {precision = 0, threshold = 0, edge_items = 1, width = 1, items = 1}
 local MOST_PRECISION = 99 -- of string.format
 
-local format, rep = string.format, string.rep
+local format, rep, is_finite = string.format, string.rep, lib.is_finite
 
 -- ---- digits -----------------------------------------------------------------------------------------
 
@@ -107,8 +107,6 @@ local function scientific(x, kind, precision)
 end
 
 -- ---- columns ----------------------------------------------------------------------------------------
-
-local function is_finite(x) return x - x == 0 end
 
 --- "-", "+" or "": what stands in front of a number.
 local function sign_of(x, options)

@@ -1,4 +1,8 @@
 -- sparkline.lua: a curve in one line of text, and the few numbers that are kept of a long one.
+local lib = require "meshlua.lib"
+
+local is_finite = lib.is_finite
+
 local M = {}
 
 local BLOCKS = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"}
@@ -17,8 +21,6 @@ function M.has_blocks()
   end
   return utf8_there
 end
-
-local function is_finite(x) return x == x and x ~= math.huge and x ~= -math.huge end
 
 --- A curve of at most `width` columns, one for each value; of more values each column is the mean of those that it
 --- stands for.

@@ -3,6 +3,7 @@
 local core = require "meshlua.core"
 local files = require "meshlua.train.files"
 local folder_of = require "meshlua.checkpoint.folder"
+local json = require "meshlua.train.json"
 local lib = require "meshlua.lib"
 local manager_of = require "meshlua.checkpoint.manager"
 local manifest = require "meshlua.checkpoint.manifest"
@@ -24,14 +25,6 @@ local M = {}
 ---@field template ChatTemplate? nil: texts are continued
 
 -- ---- which recipe ---------------------------------------------------------------------------------------
-
-local function read_json(path)
-  local file <close>, message = io.open(path, "rb")
-  if not file then return nil, message, "E_IO" end
-  local value, wrong = core.json(file:read "a" or "")
-  if type(value) ~= "table" then return nil, path .. ": " .. (wrong or "no object"), "E_PARSE" end
-  return value
-end
 
 --- The recipe that --recipe names.
 local function named_recipe(name)
@@ -66,7 +59,7 @@ local function recipe_of(path, flags)
   end
   local described = folder_of.inside(path, "config.json")
   if core.is_regular_file(described) then
-    local description, message, code = read_json(described)
+    local description, message, code = json.read(described)
     if not description then return nil, message, code end
     return recipe_for(described, "hf", "model_type", description.model_type)
   end
@@ -88,14 +81,14 @@ local function run_at(path)
     local newest = math.max(0, table.unpack(steps))
     checkpoint = steps[1] and folder_of.inside(path, files.CHECKPOINTS .. "/" .. manifest.folder(newest))
   end
-  local said = checkpoint and read_json(folder_of.inside(run, "config.json"))
+  local said = checkpoint and json.read(folder_of.inside(run, "config.json"))
   if not checkpoint then return nil end
   return {folder = run, checkpoint = checkpoint, said = said}
 end
 
 --- The adapters that a checkpoint has, as --lora names them; or nil.
 local function adapters_of(checkpoint)
-  local said = read_json(folder_of.inside(checkpoint, "state.json"))
+  local said = json.read(folder_of.inside(checkpoint, "state.json"))
   local state = said and type(said.state) == "table" and said.state or {}
   return type(state.trained) == "table" and state.trained.lora or nil
 end

@@ -32,10 +32,9 @@ end
 
 --- What the run has decided: see guard.lua.
 local function decisions_of(folder)
-  local list, text = {}, core.read_file(folder .. "/guard.jsonl", MOST_LOG)
-  for line in (text or ""):gmatch "[^\n]+" do
-    local d = core.json(line)
-    if type(d) ~= "table" then return nil, folder .. "/guard.jsonl: a line of it is no object" end
+  local list = {}
+  for d in json.each(core.read_file(folder .. "/guard.jsonl", MOST_LOG) or "") do
+    if not d then return nil, folder .. "/guard.jsonl: a line of it is no object" end
     list[#list + 1] = d
   end
   return list

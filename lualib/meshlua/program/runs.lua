@@ -2,6 +2,7 @@
 -- the checkpoints of a run that is over, was killed, or goes on writing. Nothing is changed there. A line that cannot
 -- be read is counted and said; it ends nothing.
 local core = require "meshlua.core"
+local json = require "meshlua.train.json"
 local lib = require "meshlua.lib"
 local manifest = require "meshlua.checkpoint.manifest"
 
@@ -139,9 +140,8 @@ local LOG = {"what", "word", "to", "batch", "loss", "grad_norm"}
 local function read_log(self)
   local path, notes = self.path .. "/guard.jsonl", {}
   local text = regular(path) and core.read_file(path, MOST_CONFIG) or ""
-  for line in text:gmatch "[^\n]+" do
-    local d = core.json(line)
-    if type(d) == "table" and math.type(d.step) == "integer" then
+  for d in json.each(text) do
+    if d and math.type(d.step) == "integer" then
       local words = {}
       for _, key in ipairs(LOG) do
         local value = d[key]
@@ -160,9 +160,8 @@ end
 local function read_samples(self)
   local path, list = self.path .. "/samples.jsonl", {}
   local text = regular(path) and core.read_file(path, MOST_SAMPLES) or ""
-  for line in text:gmatch "[^\n]+" do
-    local row = core.json(line)
-    if type(row) == "table" and math.type(row.step) == "integer" and type(row.sample) == "string" then
+  for row in json.each(text) do
+    if row and math.type(row.step) == "integer" and type(row.sample) == "string" then
       list[#list + 1] = {step = row.step, text = row.sample}
     end
   end

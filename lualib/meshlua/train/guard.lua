@@ -4,9 +4,10 @@
 local core = require "meshlua.core"
 local files = require "meshlua.train.files"
 local json = require "meshlua.train.json"
+local lib = require "meshlua.lib"
 local nonfinite = require "meshlua.insight.nonfinite"
 
-local op = core.op
+local op, is_finite = core.op, lib.is_finite
 
 local M = {}
 
@@ -72,8 +73,6 @@ function Guard:limits()
   end
   return limit(self.seen.loss), limit(self.seen.grad_norm)
 end
-
-local function is_finite(x) return x - x == 0 end
 
 --- A number as the log has it: JSON knows no others than finite ones.
 local function noted(x) return is_finite(x) and x or x ~= x and "nan" or x > 0 and "inf" or "-inf" end

@@ -231,8 +231,6 @@ local function closing(run)
   end})
 end
 
-local function is_finite(x) return x == x and x ~= math.huge and x ~= -math.huge end
-
 local function train(run, watch, bar, saver)
   local _ <close> = saver and saver:guarded() or nil
   local function give_up(...)
@@ -242,7 +240,7 @@ local function train(run, watch, bar, saver)
   end
   local function behind(row, word)
     if word ~= "go" then check(run.guard:note()) end
-    if word == "go" and not is_finite(row.loss) then
+    if word == "go" and not lib.is_finite(row.loss) then
       give_up(EXIT_NOT_FINITE, "step %d: the loss is %s; the run is stopped", row.step,
         row.loss ~= row.loss and "nan" or row.loss)
     end

@@ -1,5 +1,5 @@
--- json.lua: values as JSON text, on one line. Objects have their keys in order; numbers read back as what
--- they were: of floats those of float32, and in exact texts any.
+-- json.lua: values as JSON text, on one line, and out of files. Objects have their keys in order; numbers read back
+-- as what they were: of floats those of float32, and in exact texts any.
 -- Floats that are whole numbers have all their digits.
 local core = require "meshlua.core"
 
@@ -67,5 +67,29 @@ function encode(x, order, exact)
   return kind == "string" and quoted(x) or tostring(x)
 end
 M.encode = core.plain(encode)
+
+--- The object or list that a file holds. nil, message, code: there is none.
+---@param path string
+---@return table? value, string? message, string? code
+function M.read(path)
+  local file <close>, message = io.open(path, "rb")
+  if not file then return nil, message, "E_IO" end
+  local value, wrong = core.json(file:read "a" or "")
+  if type(value) ~= "table" then return nil, path .. ": " .. (wrong or "no object"), "E_PARSE" end
+  return value
+end
+
+--- What each line of a text holds; false where that is no object.
+---@param text string
+---@return fun(): table|false|nil
+function M.each(text)
+  local line_of = text:gmatch "[^\n]+"
+  return function()
+    local line = line_of()
+    if not line then return nil end
+    local value = core.json(line)
+    return type(value) == "table" and value
+  end
+end
 
 return M

@@ -104,14 +104,6 @@ end
 
 -- ---- from files -------------------------------------------------------------------------------------
 
-local function read_json(path)
-  local file <close>, message = io.open(path, "rb")
-  if not file then return nil, message, "E_IO" end
-  local value, wrong = core.json(file:read "a")
-  if type(value) ~= "table" then return nil, path .. ": " .. (wrong or "no object"), "E_PARSE" end
-  return value
-end
-
 --- The dtype that a config.json says the weights have.
 local function read_dtype(description, cfg, path)
   local dtype = at(description, "dtype") or at(description, "torch_dtype") or "float32"
@@ -129,7 +121,7 @@ local function open_folder(recipe, path, changes)
     local described = folder.inside(path, kind.description)
     if core.is_regular_file(described) and recipe.formats and recipe.formats[kind.format] then
       local format = recipe.formats[kind.format]
-      local description, message, code = read_json(described)
+      local description, message, code = json.read(described)
       if not description then return nil, message, code end
       changes = copied(changes)
       if kind.format == "hf" and changes.dtype == nil then
@@ -280,7 +272,7 @@ end
 function M.description(path, into)
   local is_gguf = path:find "%.gguf$" ~= nil
   if is_gguf ~= (into:find "%.gguf$" ~= nil) then return nil end
-  if not is_gguf then return (read_json(folder.inside(path, "config.json"))) end
+  if not is_gguf then return (json.read(folder.inside(path, "config.json"))) end
   local catalog = core.catalog(path)
   local metadata = catalog and rounded(catalog:metadata())
   if catalog then catalog:close() end

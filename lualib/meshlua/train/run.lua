@@ -264,7 +264,9 @@ end
 local function behind_step(self, row, report)
   local word = self.guard and self.guard:look(row) or "go"
   if word == "rollback" then return word end
-  local away = word ~= "stop" and self.watch and self.watch(row) or 0
+  local away, why = 0, nil
+  if word ~= "stop" and self.watch then away, why = self.watch(row) end
+  if not away then return nil, ("step %d: %s"):format(row.step, why) end
   for _, sink in ipairs(self.sinks) do
     local ok, message = sink:add(row)
     if not ok then return nil, ("step %d: %s"):format(row.step, message) end
@@ -290,6 +292,12 @@ local function arguments_of(self, batch)
   return batch.inputs, batch.labels, self.loss_scale, self.ema, self.guard:limits()
 end
 
+--- The batches of the training records, by their numbers.
+---@return Batches
+function Run:batches()
+  return self.data.train:shuffled {batch = self.config.batch, seed = self.seed, shardings = self.shardings}
+end
+
 --- Trains up to step config.steps, calling report(row) after each with {step, loss, grad_norm, lr, ms,
 --- tokens_per_s}, gpu_ms of a step's launches where there is a GPU, what meter.lua adds, and shares (see profile.meter)
 --- while a profile is recorded: the next step overwrites the row. Before that the guard, the watch and the sinks get it,
@@ -303,8 +311,7 @@ end
 function Run:train(report, done)
   done = done or 0
   local config, rate = self.config, self.recipe.schedule(self.config)
-  local batches = self.data.train:shuffled {batch = config.batch, seed = self.seed,
-    shardings = self.shardings}
+  local batches = self:batches()
   local step = self.train_step:bind(self.model:train(), self.optimizer, self.rngs)
   local row, shares, meter, before = {}, profile.meter(), meter_of.new(self), core.clock()
   local timed, from
@@ -320,6 +327,7 @@ function Run:train(report, done)
     if not sound then return nil, fault end
     local labels = batch.labels.size
     local from_stamp = core.stamp()
+    self.last_mean = nil
     local loss, norm = step(arguments_of(self, batch))
     local to_stamp = core.stamp()
     row.step, row.loss, row.grad_norm = s, loss:item(), norm:item()
@@ -357,8 +365,7 @@ end
 ---@param at integer? the batch's number; default 1
 ---@return any
 function Run:told(tell, at)
-  local batch = self.data.train:shuffled {batch = self.config.batch, seed = self.seed,
-    shardings = self.shardings}(at or 1)
+  local batch = self:batches()(at or 1)
   return tell(self.train_step, self.model:train(), self.optimizer, self.rngs, arguments_of(self, batch))
 end
 
@@ -399,10 +406,14 @@ end
 
 --- The mean over the validation records of score(model, inputs, labels), a number for each record of a batch; or a
 --- number for a whole batch. Of a run with a limit (`most_batches`) it is that over so many batches. Then over how many
---- batches, and of how many.
+--- batches, and of how many. The model's last mean is remembered until the next step.
 ---@param score function returns a tensor [batch], or a scalar
 ---@return number mean, integer batches, integer all
 function Run:mean(score)
+  local last = self.last_mean
+  if last and not self.shown and last.score == score and last.limit == self.most_batches then
+    return last.mean, last.batches, last.all
+  end
   local model, jitted = self.shown or self.model, self.scores[score] or self:jit(score)
   local trains = model.training
   local rngs = score == self.recipe.loss and on_mesh(self.mesh, nn.Rngs(self.seed)) or nil
@@ -425,6 +436,9 @@ function Run:mean(score)
     if self.evaluating then self.evaluating(done, most) end
   end
   if trains then model:train() end
+  if not self.shown then
+    self.last_mean = {score = score, limit = self.most_batches, mean = sum / n, batches = most, all = all}
+  end
   return sum / n, most, all
 end
 

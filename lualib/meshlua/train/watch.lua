@@ -70,31 +70,36 @@ local function evaluate(self, row)
   self.say(text)
 end
 
---- What the recipe's sample gives, as far as it is told; the sinks get it, too.
+--- What the recipe's sample gives, as far as it is told; the sinks get it, too. nil, message: one of them failed.
 local function sample(self, row)
   local line = {step = row.step}
   for _, part in ipairs(self.run.recipe.sample(self.run)) do
     line[part.key] = part.value
     self.say(("step %d: %s"):format(row.step, part.text))
-    sinks.note(self.run.sinks, part.key, part.value, row.step)
+    local ok, message = sinks.note(self.run.sinks, part.key, part.value, row.step)
+    if not ok then return nil, message end
   end
-  return not self.samples or self.samples:add(line)
+  if not self.samples then return true end
+  return self.samples:add(line)
 end
 
 --- Is it a step behind which this is done?
 local function is_due(every, step, last) return every > 0 and (step % every == 0 or step == last) end
 
---- Behind a step: evaluates and samples where it is time; the seconds that took.
+--- Behind a step: evaluates and samples where it is time; the seconds that took. nil, message: a sample could not be
+--- written.
 ---@param row table
----@return number? seconds
+---@return number? seconds, string? message
 function Watch:note(row)
   local steps, began = self.run.config.steps, core.clock()
   row.validation_loss, row.bits_per_byte, row.ema_validation_loss, row.best = nil, nil, nil, nil
   local evaluates = is_due(self.every, row.step, steps)
   local samples = self.sample_every > 0 and row.step % self.sample_every == 0
-  if not evaluates and not samples then return nil end
+  if not evaluates and not samples then return 0 end
   if evaluates then evaluate(self, row) end
-  if samples then sample(self, row) end
+  local ok, message = true, nil
+  if samples then ok, message = sample(self, row) end
+  if not ok then return nil, message end
   return core.clock() - began
 end
 

@@ -69,6 +69,18 @@ describe("an evaluation", function()
     end)
   end)
 
+  it("ends the run where a sample cannot be written", function()
+    if not io.open("/dev/full", "w") then return end
+    within(function(out)
+      assert(core.make_folder(out))
+      os.execute(("ln -s /dev/full '%s/samples.jsonl'"):format(out))
+      local _, err, code = shell(('"$MESHLUA" train gpt %s --data=%s --steps=2 --sample-every=1 --out=%s')
+        :format(SMALL, TEXT, out))
+      assert.equal(3, code, err)
+      assert.truthy(err:find("step 1: " .. out .. "/samples.jsonl: No space left on device", 1, true), err)
+    end)
+  end)
+
   it("is over all batches, none, or so many", function()
     local said = train "--steps=2 --eval-batches=all"
     assert.truthy(said:find("on the last tenth of the data\nbest count table", 1, true), said)
@@ -88,12 +100,17 @@ describe("an evaluation", function()
     local function losses(every)
       local list, run = {}, ml.train.run(gpt, {config = cfg, seed = 1, data = data, rules = gpt.rules.dp})
       function run.watch(row)
-        if row.step % every ~= 0 then return end
+        if row.step % every ~= 0 then return 0 end
+        local counted = 0
+        function run.evaluating() counted = counted + 1 end
         run.most_batches = 3
-        assert.truthy(run:validation_loss() > 0)
+        assert.equal(run:validation_loss(), (run:validation_loss()))
+        assert.equal(3, counted) -- the second is the first remembered
         assert.truthy(run.model.training)
+        return 0
       end
-      run:train(function(row) list[row.step] = row.loss end)
+      assert(run:train(function(row) list[row.step] = row.loss end))
+      assert.equal(6, #list)
       assert.equal(1, (helper.traces(run.train_step)))
       return list
     end
