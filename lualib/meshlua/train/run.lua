@@ -39,8 +39,8 @@ local UNTIMED = 3 -- the first steps trace, plan, choose between algorithms
 ---@field most_batches integer? of an evaluation; nil: all
 ---@field evaluating (fun(done: integer, all: integer))? told of each batch of an evaluation
 ---@field shown table? the model that is evaluated, where it is another than the one that is trained
----@field watch (fun(row: table): number?)? does what stands behind a step, before the sinks get its row; the seconds
---- that are none of the step's
+---@field watch (fun(row: table): number?, string?)? does what stands behind a step, before the sinks get its row; the
+--- seconds that are none of the step's, or nil and a message
 ---@field sinks Sink[] what takes each step's row: sink:add(row) gives true, or nil and a message; sink:close()
 ---@field guard Guard? guard:look(row) says of a step "go", "skip", "rollback" or "stop"
 local Run = {}
