@@ -52,9 +52,10 @@ def model_of(torch):
             self.wte, self.wpe = nn.Embedding(256, width), nn.Embedding(seq, width)
             self.h, self.ln_f = nn.ModuleList(Block() for _ in range(layers)), nn.LayerNorm(width, bias=False)
             for name, p in self.named_parameters():
-                if p.dim() == 2:
+                if p.dim() == 2:  # as models/gpt.lua; nanoGPT has 0.02 everywhere, and ends 0.1 higher
+                    std = 0.02 if name.startswith("w") else 1 / math.sqrt(p.shape[1])
                     residual = name.endswith(("out.weight", "down.weight"))
-                    nn.init.normal_(p, std=0.02 / (math.sqrt(2 * layers) if residual else 1))
+                    nn.init.normal_(p, std=std / (math.sqrt(2 * layers) if residual else 1))
 
         def forward(self, ids, labels):
             x = self.wte(ids) + self.wpe(torch.arange(ids.shape[1]))
