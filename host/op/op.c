@@ -30,6 +30,46 @@ double op_flops(const Graph *g, const Node *n, const Type **room) {
     return n->nout ? (double)type_count(out[0]) : 0;
 }
 
+static double bytes_of(const Graph *g, const Node *n) {
+    double bytes = 0;
+    for (int i = 0; i < n->nin + n->nout; i++)
+        bytes += (double)type_bytes(graph_type(g, node_tensor(n, i)));
+    return bytes;
+}
+
+/* Of a loop or branch, given what its regions take. */
+static double control_seconds(const Graph *g, const Node *n, const double *region) {
+    double most = 0;
+    ControlInfo info;
+    graph_opdef(g, n)->control(n->attr, &info);
+    for (int k = 0; k < n->nbody; k++)
+        if (region[n->body[k]] > most) most = region[n->body[k]];
+    return !info.branch && info.trips >= 0 ? most * (double)info.trips : most;
+}
+
+double *op_seconds(const Graph *g, const Target *target, Arena *arena) {
+    double *seconds = ARENA_ARRAY(arena, double, g->node.n);
+    double *region = ARENA_ARRAY(arena, double, g->region.n);
+    for (int32_t id = 1; seconds && region && id < g->node.n; id++) {
+        const Node *n = graph_node(g, id);
+        const OpDef *def = graph_opdef(g, n);
+        if (def->flags & (OPF_PARAM | OPF_NULLARY) || def->view) continue;
+        if (def->collective) {
+            seconds[id] = target->latency + bytes_of(g, n) / target->link;
+            continue;
+        }
+        const Type **types = ARENA_ARRAY(arena, const Type *, n->nin + n->nout + 1);
+        if (!types) return NULL;
+        if (def->control)
+            seconds[id] = control_seconds(g, n, region);
+        else
+            seconds[id] =
+                target_seconds(target, n->nbody ? 0 : op_flops(g, n, types), bytes_of(g, n));
+        region[n->region] += seconds[id];
+    }
+    return region ? seconds : NULL;
+}
+
 Err op_error(const OpArgs *a, ErrCode code, const char *fmt, ...) {
     char text[512];
     va_list ap;

@@ -3,6 +3,7 @@
 #define MESHLUA_OP_H
 
 #include "ir/build.h"
+#include "ir/target.h"
 #include "op/attrs.h"
 
 typedef enum OpId {
@@ -22,6 +23,9 @@ const OpDef *op_def(int op);
 /* Floating-point operations of one run of the node, which owns no region; `room` has space for its
  * types. */
 double op_flops(const Graph *g, const Node *n, const Type **room);
+/* By node, in `arena`: the seconds that it takes at best, a loop all its iterations, as far as they
+ * are known, a branch its longest. NULL when out of memory. */
+double *op_seconds(const Graph *g, const Target *target, Arena *arena);
 
 /* Reports the error with the op's name before the text and its operands' types behind it. */
 Err op_error(const OpArgs *a, ErrCode code, const char *fmt, ...) PRINTF(3, 4);
