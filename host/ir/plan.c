@@ -75,7 +75,9 @@ static void print_value(const Plan *p, int32_t id, Str *s) {
     str_fmt(s, " %s%d", kind[b->kind], v->buffer);
     if (v->offset) str_fmt(s, "+%lld", (long long)v->offset);
     if (v->per_device.n) str_put(s, "+device");
-    if (v->per_slice.n) str_put(s, "+slice");
+    for (int i = 0; i < v->per_slice.n; i++)
+        if (i == 0 || PLAN_LIST(p, PlanStride, v->per_slice)[i].ring)
+            str_put(s, PLAN_LIST(p, PlanStride, v->per_slice)[i].ring ? "+ring" : "+slice");
     str_put(s, ":");
     plan_print_type(p, v, s);
 }
@@ -94,6 +96,7 @@ static void print_control(const Plan *p, const PlanStep *step, Str *s) {
 static void print_step(const Plan *p, const Mesh *mesh, int32_t i, int depth, Str *s) {
     const PlanStep *step = plan_step(p, i);
     str_fmt(s, "%4d %*s%s", i, 2 * depth, "", plan_str(p, step->name));
+    if (step->shift) str_put(s, step->shift > 0 ? " ahead" : " late");
     print_control(p, step, s);
     if (step->ops.n) {
         str_put(s, "(");
@@ -128,6 +131,33 @@ int32_t plan_steps_in(const Plan *p, const PlanStep *s) {
     int32_t n = 0;
     for (int k = 0; k < s->control.body.n; k++) n += PLAN_LIST(p, int32_t, s->control.body)[k];
     return n;
+}
+
+int32_t plan_loop_around(const Plan *p, int32_t step) {
+    for (int32_t i = step - 1; i >= 0; i--) {
+        const PlanStep *s = plan_step(p, i);
+        if (s->kind == STEP_LOOP && i + plan_steps_in(p, s) >= step) return i;
+    }
+    return -1;
+}
+
+static bool waits_for(const Plan *p, int32_t done, const PlanStep *s) {
+    const PlanStep *d = plan_step(p, done);
+    if (d->kind != STEP_DONE) return false;
+    int32_t waited = plan_value(p, PLAN_LIST(p, int32_t, d->in)[0])->buffer;
+    for (int k = 0; k < s->out.n; k++)
+        if (plan_value(p, PLAN_LIST(p, int32_t, s->out)[k])->buffer == waited) return true;
+    return false;
+}
+
+int32_t plan_done_of(const Plan *p, int32_t step) {
+    const PlanStep *s = plan_step(p, step);
+    int32_t loop = plan_loop_around(p, step), done = -1;
+    for (int32_t i = loop + 1; loop >= 0 && i < step && done < 0; i++)
+        if (plan_step(p, i)->shift < s->shift && waits_for(p, i, s)) done = i;
+    for (int32_t i = step + 1; i < p->steps.n && done < 0; i++)
+        if (waits_for(p, i, s)) done = i;
+    return done;
 }
 
 static void print_steps(const Plan *p, const Mesh *mesh, int32_t first, int32_t n, int depth,

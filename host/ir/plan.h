@@ -40,7 +40,8 @@ typedef struct PlanOffset { /* unit * index of the device along the axes */
 } PlanOffset;
 
 typedef struct PlanStride { /* bytes for each slice that a loop has come to */
-    int64_t bytes, loop;
+    int64_t bytes;
+    int32_t loop, ring; /* ring: behind so many the first place follows; 0: a place for each */
 } PlanStride;
 
 typedef struct PlanValue { /* a tensor as a kernel sees it: a view of a buffer's slot */
@@ -55,7 +56,9 @@ typedef struct PlanValue { /* a tensor as a kernel sees it: a view of a buffer's
 
 /* The steps of the bodies of a LOOP or BRANCH stand behind it. A collective starts where it stands;
  * where it overlaps with other steps, a DONE (operands: a result, and what it was made from) stands
- * where it must be over. */
+ * where it must be over. A loop whose steps are shifted takes more turns than it has iterations: in
+ * turn i a step does the work of iteration i + shift, if there is one. A DONE in front of its
+ * collective, with a lower shift, waits for what began in an earlier turn. */
 typedef enum StepKind { STEP_KERNEL, STEP_COLLECTIVE, STEP_LOOP, STEP_BRANCH, STEP_DONE } StepKind;
 typedef struct PlanCollective {
     uint8_t kind, reduce; /* CollectiveKind, ReduceKind */
@@ -80,6 +83,8 @@ typedef struct PlanControl {
     int32_t loop;  /* LOOP: its number, for strides */
     bool reverse;  /* LOOP: the last slice first */
     int64_t trips; /* LOOP: -1: as long as operand 0 (bool) is true; BRANCH: operand 0 says which */
+    int32_t ahead,
+        late;      /* LOOP: turns before iteration 0 and behind the last, by its steps' shifts */
     PlanSpan body; /* int32: the number of steps of each body */
 } PlanControl;
 
@@ -88,6 +93,7 @@ typedef struct PlanStep {
     uint8_t role;     /* Role */
     uint8_t product;  /* its operations are those of matrix products */
     uint8_t combines; /* see OPF_COMBINES */
+    int8_t shift;     /* in a loop: 1: an iteration ahead of those of shift 0; -1: behind */
     int32_t name;     /* string: the kernel's, or the collective's */
     int32_t op;       /* string: the op's, for messages */
     PlanSpan in, out; /* int32: values */
@@ -160,10 +166,15 @@ double plan_bytes_sent(const Plan *p, const PlanStep *s);
 double plan_operand_bytes(const Plan *p, const PlanStep *s); /* of its inputs, one device */
 
 int32_t plan_steps_in(const Plan *p, const PlanStep *s); /* of all its bodies */
+int32_t plan_loop_around(const Plan *p, int32_t step);   /* the innermost LOOP, or -1 */
+/* The DONE that waits for the collective first, or -1: in front of it where that is for what began
+ * in an earlier turn of the loop. */
+int32_t plan_done_of(const Plan *p, int32_t step);
 
 void plan_free(Ctx *cx, Plan *p);
-/* Does every value lie in its buffer, while that is its own, and is no operand overwritten while it
- * is read? E_PARSE if not. */
+/* Does every value lie in its buffer, while that is its own, is no operand overwritten while it is
+ * read, and does nobody touch what a collective receives, or write what it sends, until its DONE?
+ * E_PARSE if not. */
 Err plan_verify(Ctx *cx, const Plan *p) MUST_CHECK;
 void plan_print(const Plan *p, const Mesh *mesh, Str *s);
 void plan_print_type(const Plan *p, const PlanValue *v, Str *s); /* "float32[8,4]" */

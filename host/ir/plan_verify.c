@@ -1,6 +1,7 @@
 /* plan_verify.c - what must hold of the memory of every plan: values lie within their buffers, a
- * buffer is used while it is in use, buffers that are in use at once lie apart, and a step writes
- * over what it reads only where it reads and writes the same elements in the same order. */
+ * buffer is used while it is in use, buffers that are in use at once lie apart, a step writes over
+ * what it reads only where it reads and writes the same elements in the same order, and what is on
+ * its way between devices is left alone, from turn to turn of a loop, too. */
 #include "ir/plan.h"
 
 #include <string.h>
@@ -44,6 +45,10 @@ static Err check_value(Ctx *cx, const Plan *p, int32_t step, int32_t id) {
         const PlanOffset *o = &PLAN_LIST(p, PlanOffset, v->per_device)[i];
         int64_t reach = o->unit * (axes_product(&o->axes) - 1);
         *(reach < 0 ? &e.low : &e.high) += reach;
+    }
+    for (int i = 0; i < v->per_slice.n; i++) {
+        const PlanStride *s = &PLAN_LIST(p, PlanStride, v->per_slice)[i];
+        if (s->ring) e.high += s->bytes * (s->ring - 1);
     }
     bool runs = plan_step(p, step)->times != 0; /* a stack without slices has no bytes */
     if (runs && !is_empty(p, v) && (e.low < 0 || e.high > b->bytes))
@@ -98,6 +103,76 @@ static Err check_step(Ctx *cx, const Plan *p, int32_t step) {
     return s->kind == STEP_KERNEL ? check_overwritten(cx, p, step) : E_OK;
 }
 
+/* ---- collectives on their way ---- */
+
+typedef struct Flight {
+    int32_t step, loop; /* the innermost loop around it, or -1 */
+} Flight;
+
+static const PlanStride *stride_of(const Plan *p, const PlanValue *v, int32_t loop) {
+    for (int i = 0; loop >= 0 && i < v->per_slice.n; i++) {
+        const PlanStride *s = &PLAN_LIST(p, PlanStride, v->per_slice)[i];
+        if (s->loop == plan_step(p, loop)->control.loop) return s;
+    }
+    return NULL;
+}
+
+/* May a value of the flight, and one of the step so many turns later, have bytes in common? */
+static bool may_meet(const Plan *p, const Flight *f, int32_t flown, int32_t step, int32_t touched,
+                     int32_t turns) {
+    const PlanValue *a = plan_value(p, flown), *b = plan_value(p, touched);
+    if (a->buffer != b->buffer || is_empty(p, a) || is_empty(p, b)) return false;
+    const PlanStride *s = stride_of(p, a, f->loop), *t = stride_of(p, b, f->loop);
+    if (!s || !t || s->bytes != t->bytes || s->ring != t->ring) return true;
+    int32_t own = plan_loop_around(p, step) == f->loop ? plan_step(p, step)->shift : 0;
+    int32_t apart = plan_step(p, f->step)->shift - own - turns;
+    return s->ring ? apart % s->ring == 0 : apart == 0;
+}
+
+static Err check_beside(Ctx *cx, const Plan *p, const Flight *f, int32_t step, int32_t turns) {
+    const PlanStep *c = plan_step(p, f->step), *s = plan_step(p, step);
+    if (s->kind == STEP_DONE) return E_OK;
+    for (int i = 0; i < s->in.n + s->out.n; i++) {
+        bool writes = i >= s->in.n;
+        int32_t id =
+            writes ? PLAN_LIST(p, int32_t, s->out)[i - s->in.n] : PLAN_LIST(p, int32_t, s->in)[i];
+        for (int k = 0; k < c->out.n; k++)
+            if (may_meet(p, f, PLAN_LIST(p, int32_t, c->out)[k], step, id, turns))
+                return bad(cx, p, step, "a value that is still received", id);
+        for (int k = 0; writes && k < c->in.n; k++)
+            if (may_meet(p, f, PLAN_LIST(p, int32_t, c->in)[k], step, id, turns))
+                return bad(cx, p, step, "a value that is still sent", id);
+    }
+    return E_OK;
+}
+
+/* What is on its way over the end of a turn has its memory as long as the loop. */
+static Err check_stays(Ctx *cx, const Plan *p, const Flight *f, PlanSpan values) {
+    int32_t end = f->loop + plan_steps_in(p, plan_step(p, f->loop));
+    for (int i = 0; i < values.n; i++) {
+        int32_t id = PLAN_LIST(p, int32_t, values)[i];
+        const PlanBuffer *b = plan_buffer(p, plan_value(p, id)->buffer);
+        if (b->first > f->loop || b->last < end)
+            return bad(cx, p, f->step, "a value that is on its way without its buffer", id);
+    }
+    return E_OK;
+}
+
+static Err check_flight(Ctx *cx, const Plan *p, int32_t step) {
+    const PlanStep *s = plan_step(p, step);
+    Flight f = {step, plan_loop_around(p, step)};
+    int32_t done = s->kind == STEP_COLLECTIVE ? plan_done_of(p, step) : -1, end = done - 1;
+    if (done < 0) return E_OK;
+    if (done < step) {
+        TRY(check_stays(cx, p, &f, s->in));
+        TRY(check_stays(cx, p, &f, s->out));
+        end = f.loop + plan_steps_in(p, plan_step(p, f.loop));
+    }
+    for (int32_t i = step + 1; i <= end; i++) TRY(check_beside(cx, p, &f, i, 0));
+    for (int32_t i = f.loop + 1; done < step && i < done; i++) TRY(check_beside(cx, p, &f, i, 1));
+    return E_OK;
+}
+
 /* Of one workspace, each for a while: those of a class never meet in time and in place. */
 static Err check_apart(Ctx *cx, const Plan *p, int32_t i) {
     const PlanBuffer *a = plan_buffer(p, i);
@@ -115,6 +190,7 @@ static Err check_apart(Ctx *cx, const Plan *p, int32_t i) {
 Err plan_verify(Ctx *cx, const Plan *p) {
     enum { MANY = 2000 }; /* buffers, above which pairs of them take too long */
     for (int32_t i = 0; i < p->steps.n; i++) TRY(check_step(cx, p, i));
+    for (int32_t i = 0; i < p->steps.n; i++) TRY(check_flight(cx, p, i));
     for (int32_t i = 0; i < p->buffers.n && p->buffers.n <= MANY; i++) TRY(check_apart(cx, p, i));
     return E_OK;
 }

@@ -38,7 +38,8 @@ static void put_view(const Plan *p, const Mesh *m, int32_t id, const char *what,
     }
     for (int i = 0; i < v->per_slice.n; i++) {
         const PlanStride *o = &PLAN_LIST(p, PlanStride, v->per_slice)[i];
-        str_fmt(s, ", %lld*loop %lld", (long long)o->bytes, (long long)o->loop);
+        str_fmt(s, ", %lld*loop %d", (long long)o->bytes, (int)o->loop);
+        if (o->ring) str_fmt(s, " of %d", (int)o->ring);
     }
     str_put(s, "\n");
 }

@@ -130,6 +130,7 @@ static void push_step(lua_State *L, const Exec *e, const PlanStep *s, double dis
     lua_createtable(L, 0, 20);
     value_set_string(L, "kind", kind[s->kind]);
     push_control(L, p, s);
+    if (s->shift) value_set_integer(L, "shift", s->shift);
     value_set_number(L, "times", s->times);
     value_set_number(L, "distinct", distinct);
     value_set_number(L, "padded", s->padded);

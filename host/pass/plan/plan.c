@@ -32,11 +32,29 @@ static BuildValue *value_at(PlanBuild *p, Val v) {
     return &p->value[v];
 }
 
+/* Places for as many iterations as are under way at once: each has the next, and behind the last
+ * one the first follows. */
+static void make_ring(PlanBuild *p, BuildValue *v) {
+    BuildBuffer *b = &p->buffer.at[v->buffer];
+    int64_t align = p->o->target->alignment;
+    PlanStride *stride = ARENA_ARRAY(p->arena, PlanStride, 1);
+    if (!stride) {
+        plan_build_no_memory(p);
+        return;
+    }
+    *stride = (PlanStride){(b->bytes + align - 1) / align * align, p->loop, p->now_ring};
+    b->bytes = stride->bytes * p->now_ring;
+    b->ring = p->within;
+    v->per_slice = stride;
+    v->nslice = 1;
+}
+
 /* A fresh buffer for the value. */
 void plan_own_buffer(PlanBuild *p, BuildValue *v, const Type *t, BufferKind kind) {
     *v = (BuildValue){.type = t};
     dims_strides(&t->dims, dtype_size(t->dtype), v->strides);
     v->buffer = new_buffer(p, kind, vary_of(t), type_bytes(t));
+    if (p->now_ring > 1 && !p->err) make_ring(p, v);
 }
 
 static bool lies_row_major(const BuildValue *v) {
@@ -60,7 +78,8 @@ static void touch(PlanBuild *p, const BuildValue *v) {
 /* ---- steps ---- */
 
 BuildStep *plan_add_step(PlanBuild *p, const Node *n) {
-    if (!VEC_PUSH(p->arena, &p->step, (BuildStep){.node = n, .times = p->times})) {
+    BuildStep step = {.node = n, .times = p->times, .shift = p->now_shift};
+    if (!VEC_PUSH(p->arena, &p->step, step)) {
         plan_build_no_memory(p);
         return NULL;
     }
@@ -161,7 +180,7 @@ bool plan_can_take(const PlanBuild *p, const BuildValue *in, const Type *out) {
 /* Where the value is wanted, if nobody needs what lies there any more. */
 static bool take_place(PlanBuild *p, Val v, BuildValue *out) {
     const BuildValue *place = p->place[v];
-    if (!place || p->last_use[place->buffer] >= p->now ||
+    if (!place || p->last_use[place->buffer] >= p->now || (p->now_ring > 1 && !place->nslice) ||
         p->buffer.at[place->buffer].vary != vary_of(graph_type(p->g, v)))
         return false;
     *out = *place;
@@ -194,7 +213,7 @@ static int operand_to_take(const PlanBuild *p, const Node *n, const OpDef *def,
     const Type *t = graph_type(p->g, n->out + i);
     const BuildValue *place = p->place[n->out + i];
     int best = -1;
-    for (int k = 0; k < n->nin && k < TAKEN_OPERANDS; k++) {
+    for (int k = 0; k < n->nin && k < TAKEN_OPERANDS && p->now_ring <= 1; k++) {
         bool allowed = def->flags & OPF_ALIAS_ANY || (i < 4 && def->alias[i] == k + 1);
         if (!allowed || taken >> k & 1 || !plan_can_take(p, &in[k], t)) continue;
         if (place && in[k].buffer == place->buffer) return k;
@@ -347,6 +366,9 @@ void plan_node(PlanBuild *p, int32_t id) {
     const Node *n = graph_node(p->g, id);
     const OpDef *def = graph_opdef(p->g, n);
     p->now = id;
+    p->now_shift = p->shift[id];
+    p->now_ring = p->ring[id];
+    p->made[id].at = p->step.n;
     int32_t first_new = p->buffer.n;
     if (def->flags & OPF_PARAM) {
         BuildValue *v = value_at(p, n->out);
@@ -362,6 +384,8 @@ void plan_node(PlanBuild *p, int32_t id) {
     } else {
         kernel_step(p, n, def);
     }
+    p->made[id].end = p->step.n;
+    p->now_shift = p->now_ring = 0;
     if (id == p->last_fault) p->fault_step = p->step.n - 1;
     if (!plan_build_room(p)) return;
     for (int32_t b = first_new; b < p->buffer.n; b++) p->last_use[b] = id;
@@ -432,6 +456,7 @@ Err pass_plan(const Graph *g, const PassOptions *o, const uint8_t *donated, Plan
     }
     find_last_uses(&p);
     find_last_fault(&p);
+    plan_shift(&p);
     for (int32_t id = p.region_first[0]; id && !p.err; id = p.region_next[id]) plan_node(&p, id);
     if (!p.err) plan_control_stretch(&p);
     for (int i = 0; i < g->region.at[0].result.n && !p.err; i++)

@@ -26,8 +26,12 @@ bool plan_build_init(PlanBuild *p, const Graph *g, const PassOptions *o, const u
     p->result = ARENA_ARRAY(p->arena, BuildValue, results + 1);
     p->region_first = ARENA_ARRAY(p->arena, int32_t, g->region.n);
     p->region_next = ARENA_ARRAY(p->arena, int32_t, g->node.n);
+    p->shift = ARENA_ARRAY(p->arena, int8_t, g->node.n);
+    p->ring = ARENA_ARRAY(p->arena, int8_t, g->node.n);
+    p->turn = ARENA_ARRAY(p->arena, const int32_t *, g->region.n);
+    p->made = ARENA_ARRAY(p->arena, BuildRange, g->node.n);
     if (!p->value || !p->place || !p->source || !p->value_last || !p->param || !p->result ||
-        !p->region_first || !p->region_next)
+        !p->region_first || !p->region_next || !p->shift || !p->ring || !p->turn || !p->made)
         return false;
     for (int32_t id = g->node.n - 1; id > 0; id--) {
         int32_t *first = &p->region_first[graph_node(g, id)->region];
@@ -61,17 +65,21 @@ bool plan_build_room(PlanBuild *p) {
 Err plan_build_place(PlanBuild *p) {
     int64_t align = p->o->target->alignment;
     Holes *heap = ARENA_ARRAY(p->arena, Holes, 1 << MAX_AXES);
-    /* Buffers by the step that ends them: lists through `next`. */
+    /* Buffers by the step that begins and the one that ends them: lists through `next`. */
+    int32_t *begins = ARENA_ARRAY(p->arena, int32_t, p->step.n + 1);
     int32_t *ends = ARENA_ARRAY(p->arena, int32_t, p->step.n + 1);
     int32_t *next = ARENA_ARRAY(p->arena, int32_t, p->buffer.n + 1);
-    if (!heap || !ends || !next) return err_nomem(p->g->cx, "a plan");
-    for (int32_t i = 0; i <= p->step.n; i++) ends[i] = -1;
-    int32_t b = 0;
+    if (!heap || !begins || !ends || !next) return err_nomem(p->g->cx, "a plan");
+    for (int32_t i = 0; i <= p->step.n; i++) begins[i] = ends[i] = -1;
+    for (int32_t b = p->buffer.n - 1; b >= 0; b--) {
+        if (p->buffer.at[b].kind != BUFFER_TEMP || p->buffer.at[b].first >= p->step.n) continue;
+        next[b] = begins[p->buffer.at[b].first];
+        begins[p->buffer.at[b].first] = b;
+    }
     for (int32_t step = 0; step < p->step.n; step++) {
-        /* Buffers are numbered in the order of their first step. */
-        for (; b < p->buffer.n && p->buffer.at[b].first <= step; b++) {
+        for (int32_t b = begins[step], after; b >= 0; b = after) {
             BuildBuffer *buf = &p->buffer.at[b];
-            if (buf->kind != BUFFER_TEMP) continue;
+            after = next[b];
             int64_t size = (buf->bytes + align - 1) / align * align;
             buf->offset = holes_take(&heap[buf->vary], size);
             int32_t end = buf->last < step ? step : buf->last;
@@ -276,6 +284,7 @@ static PlanStep pack_step(Pack *k, Values *values, const BuildStep *s) {
     const OpDef *def = graph_opdef(k->p->g, s->node);
     memset(&out, 0, sizeof out);
     out.kind = (uint8_t)s->kind;
+    out.shift = (int8_t)s->shift;
     bool control = s->kind == STEP_LOOP || s->kind == STEP_BRANCH;
     for (int i = 0; i < s->nout; i++)
         if (s->out[i].type->layout) out.vary |= s->out[i].type->layout->vary;
@@ -290,6 +299,8 @@ static PlanStep pack_step(Pack *k, Values *values, const BuildStep *s) {
         out.control.loop = s->loop;
         out.control.reverse = s->control.reverse;
         out.control.trips = s->control.trips;
+        out.control.ahead = s->ahead;
+        out.control.late = s->late;
         out.control.body = put(k, s->body, s->nbody, sizeof *s->body);
     }
     if (s->kind == STEP_COLLECTIVE)

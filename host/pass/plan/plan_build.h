@@ -12,6 +12,7 @@ typedef struct BuildBuffer {
     int32_t first, last; /* steps */
     int32_t param;       /* whose memory it is, or -1 */
     int32_t take;        /* RESULT: the donated param whose memory it gets, or -1 */
+    int32_t ring;        /* TEMP: it has places for several iterations of this span, from 1; or 0 */
     bool given;          /* PARAM: a result takes it */
 } BuildBuffer;
 
@@ -34,11 +35,16 @@ typedef struct BuildStep {
     const Offset *offset;
     StepKind kind;
     ControlInfo control;
-    int32_t loop, nbody;
+    int32_t ahead, late; /* LOOP: turns, see PlanControl */
+    int32_t shift, loop, nbody;
     int32_t *body; /* steps of each */
     int32_t parts;
     double flops, padded, anew, bytes, times;
 } BuildStep;
+
+typedef struct BuildRange { /* steps */
+    int32_t at, end;
+} BuildRange;
 
 /* The steps of a LOOP or BRANCH, itself the first. */
 typedef struct BuildSpan {
@@ -53,11 +59,15 @@ typedef struct PlanBuild {
     Err err;
     VEC(BuildStep) step;
     VEC(BuildBuffer) buffer;
-    BuildValue *value;         /* by value of the graph */
-    BuildValue **place;        /* by value: where it is wanted, or NULL */
-    const BuildValue **source; /* by value: of a collective's result, what is sent; else NULL */
-    double times;              /* how often what is planned now runs */
-    int32_t nloop;
+    BuildValue *value;           /* by value of the graph */
+    BuildValue **place;          /* by value: where it is wanted, or NULL */
+    const BuildValue **source;   /* by value: of a collective's result, what is sent; else NULL */
+    double times;                /* how often what is planned now runs */
+    int32_t nloop, loop;         /* loop: the innermost that is planned now */
+    int8_t *shift, *ring;        /* by node: see plan_shift.c */
+    const int32_t **turn;        /* by region: its nodes in another order, then 0; or NULL */
+    BuildRange *made;            /* by node: its steps, and those of its bodies */
+    int32_t now_shift, now_ring; /* of the steps and buffers that are made now */
     int32_t *region_first, *region_next; /* by region, by node: the nodes of each, or 0 */
     VEC(BuildSpan) span;
     int32_t within;      /* the span that is planned now, from 1 */
@@ -95,6 +105,12 @@ void plan_control_stretch(PlanBuild *p);
 /* Donated parameters that no step has taken over give their memory to a result of their size that
  * begins after their last use (plan_give.c). */
 void plan_give_donated(PlanBuild *p);
+
+/* Which nodes of loops belong to an iteration before or behind the one that the loop has come to,
+ * and the order of their steps; into which those of a body, from `first` on, are brought at its end
+ * (plan_shift.c). */
+void plan_shift(PlanBuild *p);
+void plan_shift_steps(PlanBuild *p, int32_t region, int32_t first);
 
 bool plan_build_room(PlanBuild *p); /* last_use and readers reach to every buffer */
 /* Offsets in the workspaces, from the steps between which buffers live. */

@@ -10,7 +10,8 @@
  * result is made in its buffer only behind the last reader of the old value, and the copies at the
  * end first save what lies in a carry that one of them writes (leave). And what a body reads of
  * outside lives until the loop is over, as the next iteration reads it, too
- * (plan_control_stretch); what is made within a body lives as if it ran once. */
+ * (plan_control_stretch); what is made within a body lives as if it ran once, unless it belongs to
+ * several iterations at once (plan_shift.c). */
 #include "pass/plan/plan_build.h"
 
 #include <string.h>
@@ -36,6 +37,7 @@ static bool same_place(const BuildValue *a, const BuildValue *b) {
         return false;
     for (int i = 0; i < a->nslice; i++)
         if (a->per_slice[i].loop != b->per_slice[i].loop ||
+            a->per_slice[i].ring != b->per_slice[i].ring ||
             a->per_slice[i].bytes != b->per_slice[i].bytes)
             return false;
     for (int d = 0; d < a->type->dims.rank; d++)
@@ -110,6 +112,16 @@ static void begin(Control *c, const OpDef *def) {
         if (c->way[i].f.result >= 0) p->last_use[c->way[i].outer.buffer] = 0;
 }
 
+/* The value is wanted there, and so is what it only waits for. */
+static void want(PlanBuild *p, Val v, BuildValue *place) {
+    for (;;) {
+        const Node *n = graph_def(p->g, v);
+        if (!p->place[v] || !place) p->place[v] = place;
+        if (!(graph_opdef(p->g, n)->flags & OPF_WAIT)) return;
+        v = n->in[0];
+    }
+}
+
 /* Parameters and places of results. */
 static void enter(Control *c, const Region *r) {
     PlanBuild *p = c->p;
@@ -123,8 +135,7 @@ static void enter(Control *c, const Region *r) {
         } else if (w->f.result >= 0) {
             p->last_use[w->outer.buffer] = 0;
         }
-        if (w->f.result >= 0 && !p->place[r->result.at[w->f.result]])
-            p->place[r->result.at[w->f.result]] = &w->inner;
+        if (w->f.result >= 0) want(p, r->result.at[w->f.result], &w->inner);
     }
 }
 
@@ -140,6 +151,11 @@ static bool in_a_carry(const Control *c, const BuildValue *v) {
     return c->p->readers[v->buffer] > 0;
 }
 
+/* Of the iteration that makes the value. */
+static int32_t shift_of(const PlanBuild *p, Val v) {
+    return p->shift[p->g->value.at[v].node];
+}
+
 /* What was not made where it is wanted is brought there; carries last, as
  * they are operands, too. */
 static void leave(Control *c, const Region *r) {
@@ -148,8 +164,9 @@ static void leave(Control *c, const Region *r) {
         Way *w = &c->way[i];
         if (w->f.result < 0) continue;
         Val v = r->result.at[w->f.result];
-        p->place[v] = NULL;
+        want(p, v, NULL);
         if (w->f.carried || same_place(&p->value[v], &w->inner)) continue;
+        p->now_shift = shift_of(p, v);
         plan_copy(p, c->n, &p->value[v], &w->inner);
     }
     BuildValue *from = ARENA_ARRAY(p->arena, BuildValue, c->nway + 1);
@@ -161,6 +178,7 @@ static void leave(Control *c, const Region *r) {
         from[i] = p->value[r->result.at[w->f.result]];
         if (same_place(&from[i], &w->inner) || !in_a_carry(c, &from[i])) continue;
         BuildValue saved;
+        p->now_shift = shift_of(p, r->result.at[w->f.result]);
         plan_own_buffer(p, &saved, from[i].type, BUFFER_TEMP);
         if (!p->err) plan_copy(p, c->n, &from[i], &saved);
         from[i] = saved;
@@ -168,14 +186,16 @@ static void leave(Control *c, const Region *r) {
     count_carries(c, -1);
     for (int i = 0; i < c->nway && !p->err; i++) {
         Way *w = &c->way[i];
-        if (w->f.carried && !same_place(&from[i], &w->inner))
-            plan_copy(p, c->n, &from[i], &w->inner);
+        if (!w->f.carried || same_place(&from[i], &w->inner)) continue;
+        p->now_shift = shift_of(p, r->result.at[w->f.result]);
+        plan_copy(p, c->n, &from[i], &w->inner);
     }
+    p->now_shift = 0;
     plan_build_room(p);
 }
 
-/* A buffer that was there before a loop and is read in it lives until the loop ends. An inner span
- * ends before the one around it does. */
+/* A buffer that was there before a loop and is read in it lives until the loop ends, one of several
+ * iterations as long as the loop. An inner span ends before the one around it does. */
 void plan_control_stretch(PlanBuild *p) {
     int32_t *innermost = ARENA_ARRAY(p->arena, int32_t, p->step.n + 1);
     if (!innermost) {
@@ -186,6 +206,10 @@ void plan_control_stretch(PlanBuild *p) {
         for (int32_t i = p->span.at[k - 1].at; i <= p->span.at[k - 1].end; i++) innermost[i] = k;
     for (int32_t b = 0; b < p->buffer.n; b++) {
         BuildBuffer *buf = &p->buffer.at[b];
+        if (buf->ring) {
+            buf->first = p->span.at[buf->ring - 1].at;
+            buf->last = p->span.at[buf->ring - 1].end;
+        }
         int32_t k = buf->last < p->step.n ? innermost[buf->last] : 0;
         for (; k && p->span.at[k - 1].at >= buf->first; k = p->span.at[k - 1].parent)
             buf->last = p->span.at[k - 1].end;
@@ -196,11 +220,14 @@ void plan_control_stretch(PlanBuild *p) {
 static void plan_body(Control *c, int k, int32_t *count) {
     PlanBuild *p = c->p;
     const Region *r = &p->g->region.at[c->n->body[k]];
-    int32_t first = p->step.n;
+    int32_t first = p->step.n, around = p->loop;
+    if (!c->info.branch) p->loop = c->loop;
     enter(c, r);
     for (int32_t i = p->region_first[c->n->body[k]]; i && !p->err; i = p->region_next[i])
         if (!(graph_opdef(p->g, graph_node(p->g, i))->flags & OPF_PARAM)) plan_node(p, i);
     if (!p->err) leave(c, r);
+    if (!p->err) plan_shift_steps(p, c->n->body[k], first);
+    p->loop = around;
     *count = p->step.n - first;
 }
 
@@ -223,6 +250,10 @@ void plan_control(PlanBuild *p, int32_t id, const OpDef *def) {
     s->loop = c.loop;
     s->body = body;
     s->nbody = c.n->nbody;
+    for (int32_t i = p->region_first[c.n->body[0]]; i; i = p->region_next[i]) {
+        if (p->shift[i] > s->ahead) s->ahead = p->shift[i];
+        if (-p->shift[i] > s->late) s->late = -p->shift[i];
+    }
     for (int i = 0; i < c.nway; i++)
         if (c.way[i].f.steers && !plan_set_operands(p, s, &c.way[i].outer, 1, NULL, 0)) return;
     double times = p->times;

@@ -1,7 +1,7 @@
 /* exchange_bind.c - what the two kinds of exchange have in common. Items are added in the order in
  * which messages are counted out and sorted by phase at the end, since an operand's copies may
- * belong to any. An exchange's part of the wire begins behind those that are still on their way
- * when it begins: they are found in the list of all, which has the latest first. */
+ * belong to any. An exchange's part of the wire begins behind those of all that may be on their way
+ * together with it. */
 #include "run/bind/exchange_bind.h"
 #include "run/bind/collective.h"
 #include "run/runtime/gpu_transport.h"
@@ -44,18 +44,17 @@ static Err find_mine(Exec *e, const DeviceGroup *g, int32_t domain, GroupDeviceL
     return E_OK;
 }
 
-/* The step where a DONE waits for the results of this one, or this one. */
-static int32_t find_over(const Exec *e, int32_t step) {
+/* Where it must be over, and between which steps it may be on its way. */
+static void find_over(const Exec *e, Exchange *x) {
     const Plan *p = e->plan;
-    const PlanStep *s = plan_step(p, step);
-    for (int32_t i = step + 1; i < p->steps.n; i++) {
-        const PlanStep *done = plan_step(p, i);
-        if (done->kind != STEP_DONE) continue;
-        int32_t waited = plan_value(p, PLAN_LIST(p, int32_t, done->in)[0])->buffer;
-        for (int k = 0; k < s->out.n; k++)
-            if (plan_value(p, PLAN_LIST(p, int32_t, s->out)[k])->buffer == waited) return i;
+    x->over = x->from = x->to = plan_done_of(p, x->step);
+    if (x->over < 0) x->over = x->from = x->to = x->step;
+    if (x->over >= x->step) {
+        x->from = x->step;
+        return;
     }
-    return step;
+    x->from = plan_loop_around(p, x->step);
+    x->to = x->from + plan_steps_in(p, plan_step(p, x->from));
 }
 
 /* What people read of it. */
@@ -75,10 +74,10 @@ static Err describe(Exec *e, const PlanStep *s, Exchange *x) {
     return E_OK;
 }
 
-/* Puts it behind those whose part of the wire is still in use when it begins. */
+/* Puts it behind those whose part of the wire may be in use while it is on its way. */
 static void place_in_wire(Exec *e, Exchange *x) {
     for (const Exchange *y = e->exchange; y; y = y->before)
-        if (y->over > x->step && y->wire_end > x->wire) x->wire = y->wire_end;
+        if (y->to > x->from && x->to > y->from && y->wire_end > x->wire) x->wire = y->wire_end;
     x->wire_end = x->wire;
     x->before = e->exchange;
     e->exchange = x;
@@ -102,7 +101,7 @@ Err exchange_bind(Exec *e, int32_t step) {
     Exchange *x = ARENA_ARRAY(&e->arena, Exchange, 1);
     if (!x) return exec_no_memory(e);
     x->step = step;
-    x->over = find_over(e, step);
+    find_over(e, x);
     x->phases = s->coll.kind == COLL_ALL_REDUCE ? PHASES : PHASES - 1;
     place_in_wire(e, x);
     for (x->k = 0; x->k < e->domains; x->k++) TRY(bind_domain(e, x, &g));

@@ -245,14 +245,24 @@ static Err cut_control(Exec *e, int32_t step) {
 /* Cut once more where arguments that no caller offered begin to be written over: then nothing can
  * fail any more, and call_take_back asks who holds them. A GPU says too late what has failed. */
 static Err cut_straight(Exec *e, int32_t first, int32_t n) {
-    int32_t settled = (int32_t)e->plan->settled;
+    int32_t settled = (int32_t)e->plan->settled, shift = plan_step(e->plan, first)->shift;
     int32_t before = (settled && e->writes > settled ? e->writes : settled) - first;
     if (before > 0 && before < n && !gpu_is_there(&e->rt->gpu)) {
-        TRY(add_segment(e, (Segment){.first = first, .n = before}));
+        TRY(add_segment(e, (Segment){.first = first, .n = before, .shift = shift}));
         first += before;
         n -= before;
     }
-    return add_segment(e, (Segment){.first = first, .n = n});
+    return add_segment(e, (Segment){.first = first, .n = n, .shift = shift});
+}
+
+/* Cut where steps of other iterations begin. */
+static Err cut_shifts(Exec *e, int32_t first, int32_t n) {
+    const Plan *p = e->plan;
+    for (int32_t end = first + n, k; first < end; first = k) {
+        for (k = first + 1; k < end && plan_step(p, k)->shift == plan_step(p, first)->shift;) k++;
+        TRY(cut_straight(e, first, k - first));
+    }
+    return E_OK;
 }
 
 static Err cut(Exec *e, int32_t first, int32_t n) {
@@ -261,15 +271,16 @@ static Err cut(Exec *e, int32_t first, int32_t n) {
     for (int32_t i = first; i < end; i++) {
         Exchange *x = e->step[i].exchange;
         if (!plan_step(p, i)->control.body.n && !x) continue;
-        if (i > begin) TRY(cut_straight(e, begin, i - begin));
+        if (i > begin) TRY(cut_shifts(e, begin, i - begin));
+        int32_t shift = plan_step(p, i)->shift;
         if (x)
-            TRY(add_segment(e, (Segment){.first = i, .n = 1, .exchange = x}));
+            TRY(add_segment(e, (Segment){.first = i, .n = 1, .shift = shift, .exchange = x}));
         else
             TRY(cut_control(e, i));
         i += plan_steps_in(p, plan_step(p, i));
         begin = i + 1;
     }
-    return end > begin ? cut_straight(e, begin, end - begin) : E_OK;
+    return end > begin ? cut_shifts(e, begin, end - begin) : E_OK;
 }
 
 Err schedule_cut(Exec *e) {

@@ -38,6 +38,7 @@ enum { PHASES = 3 };
 typedef struct Exchange {
     struct Exchange *before, *next; /* in the lists of Exec: of all, of those that fly */
     int32_t step, over;             /* where it begins, and where it must be over: steps */
+    int32_t from, to; /* it may be on its way between these; the loop, if over < step */
     Phase phase[PHASES];
     int32_t phases;        /* the same on all domains, whether or not they have a part in each */
     size_t wire, wire_end; /* its part of the wires */

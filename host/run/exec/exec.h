@@ -109,7 +109,10 @@ static inline int64_t exec_class_stride(const Plan *p, uint32_t vary) {
 /* Where it is in this call, for the slices that the loops have come to. */
 static inline char *exec_address(const Exec *e, const OperandRef *r) {
     char *at = e->base[r->base] + r->offset;
-    for (int32_t i = 0; i < r->nslice; i++) at += r->slice[i].bytes * e->slice[r->slice[i].loop];
+    for (int32_t i = 0; i < r->nslice; i++) {
+        const PlanStride *s = &r->slice[i];
+        at += s->bytes * (s->ring ? e->slice[s->loop] % s->ring : e->slice[s->loop]);
+    }
     return at;
 }
 /* The operands in that buffer's slot follow. */

@@ -82,6 +82,7 @@ typedef struct Piece {
  * the end of an exchange. */
 typedef struct Segment {
     int32_t first, n; /* steps */
+    int32_t shift;    /* of these */
     int32_t stage, nstage;
     int32_t nbody, *body; /* LOOP, BRANCH: the number of segments of each body */
     struct Exchange *exchange;

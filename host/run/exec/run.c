@@ -196,7 +196,21 @@ static void land_all(ExecCall *c) {
 
 /* ---- loops and branches ---- */
 
-static void run_segments(ExecCall *c, int32_t first, int32_t n);
+typedef struct Turn { /* of the innermost loop */
+    const PlanControl *loop;
+    int64_t i;
+} Turn;
+
+static void run_segments(ExecCall *c, int32_t first, int32_t n, const Turn *turn);
+
+/* Has the segment an iteration to do in this turn? Its operands are that one's. */
+static bool enter_turn(Exec *e, const Segment *s, const Turn *turn) {
+    if (!turn) return true;
+    const PlanControl *loop = turn->loop;
+    int64_t i = turn->i + s->shift;
+    e->slice[loop->loop] = loop->reverse ? loop->trips - 1 - i : i;
+    return loop->trips < 0 || (i >= 0 && i < loop->trips);
+}
 
 /* What decides about a loop or a branch. */
 static bool read_steer(ExecCall *c, const OperandRef *steer, void *to, size_t bytes) {
@@ -209,16 +223,16 @@ static bool read_steer(ExecCall *c, const OperandRef *steer, void *to, size_t by
     return !atomic_load(&c->failed);
 }
 
-/* Does the loop go on for iteration `i`? */
+/* Does the loop go on for turn `i`? */
 static bool goes_on(ExecCall *c, const PlanControl *control, const OperandRef *steer, int64_t i) {
     if (c->e->rt->interrupted) interrupt(c);
     if (atomic_load(&c->failed)) return false;
     bool on = false;
-    if (control->trips >= 0) return i < control->trips;
+    if (control->trips >= 0) return i < control->trips + control->late;
     return read_steer(c, steer, &on, sizeof on) && on;
 }
 
-static void run_control(ExecCall *c, const Segment *s, int32_t first) {
+static void run_control(ExecCall *c, const Segment *s, int32_t first, const Turn *turn) {
     Exec *e = c->e;
     const PlanStep *step = plan_step(e->plan, s->first);
     const PlanControl *control = &step->control;
@@ -228,23 +242,25 @@ static void run_control(ExecCall *c, const Segment *s, int32_t first) {
         if (!read_steer(c, steer, &index, sizeof index)) return;
         index = index < 0 ? 0 : index < s->nbody ? index : s->nbody - 1;
         for (int32_t k = 0; k < index; k++) first += s->body[k];
-        run_segments(c, first, s->body[index]);
+        run_segments(c, first, s->body[index], turn);
         return;
     }
-    for (int64_t i = 0; goes_on(c, control, steer, i); i++) {
-        e->slice[control->loop] = control->reverse ? control->trips - 1 - i : i;
-        run_segments(c, first, s->body[0]);
-    }
+    for (int64_t i = -control->ahead; goes_on(c, control, steer, i); i++)
+        run_segments(c, first, s->body[0], &(Turn){control, i});
 }
 
 static void reach(ExecCall *c, const Segment *s) {
     if (c->reached < s->first + s->n) c->reached = s->first + s->n;
 }
 
-static void run_segments(ExecCall *c, int32_t first, int32_t n) {
+static void run_segments(ExecCall *c, int32_t first, int32_t n, const Turn *turn) {
     Exec *e = c->e;
     for (int32_t i = first; i < first + n && !atomic_load(&c->failed); i++) {
         const Segment *s = &e->segment.at[i];
+        if (!enter_turn(e, s, turn)) {
+            for (int32_t k = 0; k < s->nbody; k++) i += s->body[k];
+            continue;
+        }
         if (c->late && e->writes < s->first + s->n) call_take_back(c);
         reach(c, s);
         if (s->exchange) {
@@ -257,7 +273,7 @@ static void run_segments(ExecCall *c, int32_t first, int32_t n) {
                 transport_help(&e->rt->transport, &x->transfer);
             continue;
         }
-        run_control(c, s, i + 1);
+        run_control(c, s, i + 1, turn);
         for (int32_t k = 0; k < s->nbody; k++) i += s->body[k];
     }
 }
@@ -268,7 +284,7 @@ static bool capture(ExecCall *c, ReplayPart *s) {
     Exec *e = c->e;
     bool diverged = e->rt->diverged;
     Err err = replay_capture(e);
-    if (!err) run_segments(c, s->first, s->n);
+    if (!err) run_segments(c, s->first, s->n, NULL);
     Err ended = replay_captured(e, s, !err && !atomic_load(&c->failed));
     if (s->captured || c->interrupted) return true;
     if (err || ended || c->lost)
@@ -283,7 +299,7 @@ static bool capture(ExecCall *c, ReplayPart *s) {
 static void run_graphs(ExecCall *c, ReplayPart *s) {
     reach(c, &c->e->segment.at[s->first + s->n - 1]);
     if (!s->captured && !capture(c, s))
-        run_segments(c, s->first, s->n);
+        run_segments(c, s->first, s->n, NULL);
     else if (!atomic_load(&c->failed))
         lose(c, replay_run(c->e, s));
 }
@@ -296,7 +312,7 @@ static void run_parts(ExecCall *c) {
         if (s->graph)
             run_graphs(c, s);
         else
-            run_segments(c, s->first, s->n);
+            run_segments(c, s->first, s->n, NULL);
     }
     if (!atomic_load(&c->failed)) lose(c, replay_finish(c->e));
 }
@@ -350,7 +366,7 @@ static Err run(ExecCall *c, Tensor **results) {
     if (!c->lost && e->replay.on)
         run_parts(c);
     else if (!c->lost)
-        run_segments(c, 0, e->segment.n);
+        run_segments(c, 0, e->segment.n, NULL);
     land_all(c);
     if (e->rt->profile && !c->lost) lose(c, transport_settle(e->rt->cx, &e->rt->transport));
     record_leave(e->rt->profile);

@@ -142,7 +142,8 @@ function M.wall(items, times)
           computing = math.max(computing, start) + seconds
           over = computing
         end
-        for _, v in ipairs(s.outputs) do ready[v.buffer] = over end
+        local ahead = s.shift and s.shift > 0 -- who reads it does so in the next turn
+        for _, v in ipairs(ahead and {} or s.outputs) do ready[v.buffer] = over end
       end
       i = i + 1
     end
