@@ -10,13 +10,14 @@ local M = {name = "gpt", layout = {mesh = "data:4,model:2", rules = "tp"}}
 M.config = {
   layers = 4, width = 128, heads = 8, seq = 64, vocab = 256, dropout = 0.0, dtype = "float32", precision = "",
   batch = 16, steps = 3000, lr = 3e-3, min_lr = 3e-5, warmup = 100, beta1 = 0.9, beta2 = 0.99,
-  weight_decay = 0.1, clip = 1.0,
+  weight_decay = 0.1, clip = 1.0, scan = false,
   sample = 1000, temperature = 0.5,
 }
 
 --- What each of them is.
 M.help = {
-  layers = "blocks of attention and MLP", width = "features of a token",
+  layers = "blocks of attention and MLP; or scan, unrolled: how they are planned (unrolled, by default)",
+  width = "features of a token",
   heads = "of attention; they divide width", seq = "tokens of context", vocab = "ids are 0 .. vocab - 1",
   dropout = "share of features dropped while training", dtype = "of parameters",
   precision = "of arithmetic, where it is not dtype: bf16, f16 (with a loss scale)",
@@ -82,10 +83,15 @@ function Block:init(cfg, rngs)
   self.dropout = nn.Dropout(cfg.dropout)
 end
 
-function Block:__call(x, rngs, past)
+--- keys: of its two dropouts, where rngs does not give them.
+function Block:__call(x, rngs, past, keys)
+  local function dropped(y, i)
+    if keys then return nn.dropout(y, self.dropout.rate, keys:at(i)) end
+    return self.dropout(y, rngs)
+  end
   local y = self.attn(self.ln_1(x), {cache = past and past.attn})
-  x = x + self.dropout(y, rngs):constrain {"batch", "tokens", "embed"}
-  return x + self.dropout(self.mlp(self.ln_2(x)), rngs):constrain {"batch", "tokens", "embed"}
+  x = x + dropped(y, 1):constrain {"batch", "tokens", "embed"}
+  return x + dropped(self.mlp(self.ln_2(x)), 2):constrain {"batch", "tokens", "embed"}
 end
 
 local GPT = nn.module "GPT"
@@ -97,9 +103,34 @@ function GPT:init(cfg, rngs)
     {axes = {"seq", "embed"}, role = "embedding"})
   self.context, self.vocab, self.dtype = cfg.seq, cfg.vocab, ml.train.precision(cfg)
   self.dropout = nn.Dropout(cfg.dropout)
-  self.h = {}
-  for i = 1, cfg.layers do self.h[i] = Block(cfg, rngs) end
+  self.scan, self.count = cfg.scan, cfg.layers
+  if cfg.scan then
+    self.h = nn.stack(cfg.layers, function() return Block(cfg, rngs) end)
+  else
+    self.h = {}
+    for i = 1, cfg.layers do self.h[i] = Block(cfg, rngs) end
+  end
   self.ln_f = nn.LayerNorm(cfg.width, options(cfg, rngs, {axes = {"embed"}, epsilon = 1e-5}))
+end
+
+--- Blocks as a loop, each with the keys that it would draw by itself.
+local function through_stack(self, x, rngs)
+  local dropout, keys = self.h.dropout, nil
+  if dropout.training and dropout.rate > 0 and dropout.rate < 1 then
+    keys = {}
+    for i = 1, 2 * self.count do keys[i] = dropout:key(rngs) end
+    keys = ml.stack(keys, 1):reshape(self.count, 2, 2)
+  end
+  return (nn.scan({block = self.h, keys = keys}, x, function(layer, carry)
+    return layer.block(carry, rngs, nil, layer.keys)
+  end))
+end
+
+--- See ml.cache: each block has its own, even where they are a stack.
+function GPT:new_cache(make, walk)
+  local h, one = {}, self.scan and nn.layer(self.h, 1)
+  for i = 1, self.count do h[i] = walk(one or self.h[i], make) end
+  return {h = h}
 end
 
 --- Logits for the token behind each position; the embedding table is the head, too.
@@ -112,7 +143,13 @@ function GPT:__call(ids, rngs, cache)
   local positions = past and self.wpe:take(past.positions, 1, "clip") or self.wpe:slice({1, ids.shape[2]})
   local x = self.wte(past and past.ids or ids) + positions:astype(self.dtype)
   x = self.dropout(x:constrain {"batch", "tokens", "embed"}, rngs)
-  for i, block in ipairs(self.h) do x = block(x, rngs, past and past.h[i]) end
+  if self.scan and not past then
+    x = through_stack(self, x, rngs)
+  else
+    for i = 1, self.count do
+      x = (self.scan and nn.layer(self.h, i) or self.h[i])(x, rngs, past and past.h[i])
+    end
+  end
   x = self.ln_f(x)
   if past then
     past:close()
@@ -163,7 +200,7 @@ M.data, M.score, M.evaluate, M.sample = text.data, text.score, text.evaluate, te
 
 --- A rule set: these rules, and behind them that everything else, and what the mesh has no axis for, is whole.
 local function rules(list)
-  for _, name in ipairs {"batch", "tokens", "seq", "embed", "vocab", "heads", "mlp"} do
+  for _, name in ipairs {"batch", "tokens", "seq", "embed", "vocab", "heads", "mlp", "layers"} do
     list[#list + 1] = {name, false}
   end
   return list
@@ -229,6 +266,7 @@ local function part(dim, k) return {"split", dim, 3, k} end
 
 --- How files of others describe the model and name its tensors: see ml.train.from_pretrained.
 M.formats = {
+  stack = "h",
   numbers = function(cfg) return {width = cfg.width, heads = cfg.heads} end,
   hf = {
     keys = {

@@ -24,23 +24,6 @@ local MOST_DEVICES = 1 << 15
 local MOST_UNROLLED = 256 -- layers
 local DOUBLINGS = 4 -- of the devices, where nothing fits on those there are
 
---- --layers=scan and --layers=unrolled as what they set; other words as they are.
-local function expanded(words, recipe)
-  local list = {}
-  for i, word in ipairs(words) do
-    local way = word:match "^%-%-layers=(%a+)$"
-    if way == "scan" or way == "unrolled" then
-      if recipe.config.scan == nil then
-        return nil, ("--layers=%s: the recipe %s decides itself how its layers are written"):format(way,
-          recipe.name)
-      end
-      word = "--scan=" .. tostring(way == "scan")
-    end
-    list[i] = word
-  end
-  return list
-end
-
 --- What of the options cannot be planned, as a message; or nil.
 local function fault_of(recipe, values, config)
   local dtype, wrong = precision.of(config)
@@ -67,8 +50,6 @@ local function read_arguments(path, words, ndevices)
   local fault = recipes.fault(recipe)
   if fault then return nil, path .. ": " .. fault, "E_VALUE" end
   recipe = arguments.sized(recipe, words)
-  words, message = expanded(words, recipe)
-  if not words then return nil, message, "E_VALUE" end
   local rows, n = arguments.rows(recipe, verbs.find "plan".flags)
   local values, config = arguments.read(recipe, words, rows)
   if not values then return nil, config .. "; --help lists the options", "E_VALUE" end

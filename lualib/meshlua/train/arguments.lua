@@ -151,14 +151,33 @@ function M.file(recipe, values, config, flags)
   return table.concat(lines, "\n")
 end
 
---- What the arguments say.
+--- --layers=scan and --layers=unrolled as what they set; other words as they are.
+local function layered(recipe, args)
+  local list = {[0] = args[0]}
+  for i, word in ipairs(args) do
+    local way = word:match "^%-%-layers=(%a+)$"
+    if way == "scan" or way == "unrolled" then
+      if recipe.config.scan == nil then
+        return nil, ("--layers=%s: the recipe %s decides itself how its layers are written"):format(way,
+          recipe.name)
+      end
+      word = "--scan=" .. tostring(way == "scan")
+    end
+    list[i] = word
+  end
+  return list
+end
+
+--- What the arguments say; --layers may be given twice: how many, and how they are written.
 ---@param recipe table
 ---@param args string[]
 ---@param rows OptionRow[] of M.rows
 ---@return table<string, any>? values
 ---@return table|string config the recipe's; or what is wrong
 function M.read(recipe, args, rows)
-  local values, message = options.parse(args, rows)
+  local list, wrong = layered(recipe, args)
+  if not list then return nil, wrong end
+  local values, message = options.parse(list, rows)
   if not values then return nil, message end
   local config = {}
   for key in pairs(recipe.config) do config[key] = values[key] end

@@ -8,6 +8,8 @@
 --   read   fun(description, config, file): for what keys cannot say; gives a text where the recipe knows no such model
 --   write  fun(config, description): the same way back; gives tensors that the file has beside the model's, or nil
 --   map    the names (see ml.load), and `numbers`, fun(config), what words in them are
+--
+-- Beside them `stack`: the path of the layers, which are one stack where config.scan is true.
 local core = require "meshlua.core"
 local files = require "meshlua.train.files"
 local folder = require "meshlua.checkpoint.folder"
@@ -40,6 +42,22 @@ local function format_of(who, recipe, name)
       type(recipe) == "table" and recipe.name or "", name)
   end
   return format
+end
+
+--- The names for a model of this config: of layers in a stack each is a place of its first dim.
+local function map_of(recipe, format, cfg)
+  local path = recipe.formats.stack
+  if not path or not cfg.scan then return format.map end
+  local map = {}
+  for i, rule in ipairs(format.map) do
+    local rest = rule[2] and rule[2]:match("^" .. path .. "%.{i%+1}%.(.+)$")
+    map[i] = rule
+    if rest then
+      map[i] = table.move(rule, 3, #rule, 3, {rule[1], path .. "." .. rest})
+      table.insert(map[i], {"stack", 1})
+    end
+  end
+  return map
 end
 
 --- What stands at a key; null is nothing.
@@ -235,7 +253,7 @@ function M.from_pretrained(recipe, path, options)
   local model = M.blank(recipe, cfg, {mesh = options.mesh, rules = options.rules})
   local loaded
   loaded, message, code = load.load(found.path,
-    {into = model, cast = true, map = found.format.map, numbers = recipe.formats.numbers(cfg)})
+    {into = model, cast = true, map = map_of(recipe, found.format, cfg), numbers = recipe.formats.numbers(cfg)})
   if not loaded then return nil, message, code end
   return model, cfg, found.description
 end
@@ -260,7 +278,7 @@ function M.weights(recipe, model, config, path)
     end
   end
   local format = kind and formats[kind.format]
-  if format then options.map, options.numbers = format.map, formats.numbers(config) end
+  if format then options.map, options.numbers = map_of(recipe, format, config), formats.numbers(config) end
   if format and kind and kind.weights then path = folder.inside(path, kind.weights) end
   return load.load(path, options)
 end
@@ -314,7 +332,7 @@ end
 
 --- The words of save's options for the recipe's names.
 local function naming(recipe, format, cfg)
-  return {map = format.map, numbers = recipe.formats.numbers(cfg)}
+  return {map = map_of(recipe, format, cfg), numbers = recipe.formats.numbers(cfg)}
 end
 
 local ENCODINGS = {float32 = "F32", float16 = "F16", bfloat16 = "BF16", float64 = "F32"}
