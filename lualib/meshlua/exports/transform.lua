@@ -2,8 +2,9 @@
 return [[
 abstract(fn: function, ...: any) -> any
   What fn(...) returns (a function, class or module), with types in the place of tensors; nothing runs.
-accumulate(n: integer, fn: function, batch: any) -> any, ...
-  Calls fn on each of n microbatches, and gives the means of what it returns.
+accumulate(n: integer, fn: function, batch: any, {bits: string}) -> any, ...
+  Calls fn on each of n microbatches, and gives the means of what it returns; bits = "mesh": the same bits on
+  every mesh.
 associative_scan(fn: function, elems: tree, {axis: integer, reverse: boolean}) -> any
   All partial results of an associative function of two.
 checkpoint_name(x: Tensor, name: string) -> Tensor

@@ -6,6 +6,7 @@ local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 local ops = require "meshlua.ops"
 local random = require "meshlua.random"
+local trace = require "meshlua.transform.trace"
 
 local raise = lib.raise
 
@@ -70,13 +71,19 @@ local Report = {__name = "Report"}
 Report.__index = Report
 
 Report.__tostring = core.plain(function(self)
-  if self.ok then
+  if self.ok and self.exact then
+    return ("the same bits on %s as on one device: %d result%s"):format(self.mesh, self.results,
+      self.results == 1 and "" or "s")
+  elseif self.ok then
     return ("the same on %s as on one device: %d result%s, %.2g of the largest element apart"):format(
       self.mesh, self.results, self.results == 1 and "" or "s", self.difference)
   end
   local lines = {("differs on %s from one device: result %d, by %.2g of its largest element"):format(
     self.mesh, self.result, self.difference)}
-  if self.op then
+  if self.exact then
+    lines[#lines + 1] = "its sums over the batch are made by leaves, which give the same bits on every mesh: something "
+      .. "behind or beside them is summed as the mesh cuts it"
+  elseif self.op then
     lines[#lines + 1] = ("the first op that differs is %s at %s: %s, by %.2g"):format(self.op, self.where,
       self.type, self.op_difference)
   else
@@ -144,6 +151,17 @@ local function first_difference(there, here, values, dtypes)
     if apart <= rounding then worst = math.max(worst, d) end -- what cancels has no size to compare with
   end
   return nil, worst
+end
+
+--- The first of the results that has not the same bits, and by how much it differs; nil: all have.
+local function first_unequal(there, here)
+  local a = there.program:run(there.program:results(), there.inputs)
+  local b = here.program:run(here.program:results(), here.inputs)
+  for i in ipairs(a) do
+    local x, y = whole(a[i]), whole(b[i])
+    local apart = distance(x, y)
+    if apart ~= 0 or distance(1 / x, 1 / y) ~= 0 then return i, apart / math.max(magnitude(y), 1e-300) end
+  end
 end
 
 local function dtypes_of(nodes)
@@ -231,7 +249,8 @@ end
 --- one is a multiple of the other: the size of a mesh axis means that a sum over it stands where a mean was
 --- meant. A function in shard_map sees one block on one device: all. `kind` says what is wrong: "repeated" (a
 --- sum of what was summed before), "factor", or "blocks" (a function in shard_map gives something else for
---- each block, and may mean to).
+--- each block, and may mean to). Of a step that accumulates with bits = "mesh" the results must have the same bits
+--- (`exact`).
 ---@param step any what ml.jit returned
 ---@param ... any its arguments
 ---@return table report {ok, difference, op?, where?, scope?, type?, factor?, axes?, kind?, repeated?, sums?};
@@ -239,7 +258,9 @@ end
 function M.verify(step, ...)
   alone.check_step("verify", step)
   local args = table.pack(...)
+  local before = trace.leaves_traced()
   local there <close> = step:program(...)
+  local exact = trace.leaves_traced() > before
   local mesh = alone.mesh_of(there:params())
   if not mesh then raise("E_MESH", "verify: no argument lies on a mesh: there is nothing to compare") end
   local function retrace() return step:program(table.unpack(args, 1, args.n)) end
@@ -255,6 +276,11 @@ function M.verify(step, ...)
   local b = {program = here, inputs = alone.inputs_of(here)}
   b.shaken = shaken(b.inputs)
   local values, nodes, other = there:results(), there:nodes(), here:nodes()
+  if exact then
+    local i, d = first_unequal(a, b)
+    return setmetatable({ok = not i, exact = true, mesh = tostring(mesh):match "^[^ ]+ ?[^{]-%)", results = #values,
+      result = i, difference = d or 0, repeated = {}, sums = {}}, Report)
+  end
   check_same(nodes, other)
   local by_value = dtypes_of(nodes)
   local i, d, x, y = first_difference(a, b, values, select_dtypes(by_value, values))

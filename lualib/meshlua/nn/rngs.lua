@@ -6,6 +6,7 @@ local lib = require "meshlua.lib"
 local module = require "meshlua.nn.module"
 local param = require "meshlua.nn.param"
 local random = require "meshlua.random"
+local trace = require "meshlua.transform.trace"
 
 local raise = lib.raise
 
@@ -28,12 +29,13 @@ function M.RngStream:init(key, tag)
   self.count = param.Param(core.tensor(0, "uint32"), {kind = "rng"})
 end
 
---- The next key of the stream: uint32[2].
+--- The next key of the stream: uint32[2]. In a leaf (see ml.accumulate) it is folded with the leaf's number.
 function M.RngStream:__call()
   if lib.no_values then return self.key:get() end -- see initializers.lua
   local key = random.fold_in(self.key, self.count)
   self.count:set(self.count + 1)
-  return key
+  local leaf = trace.leaf()
+  return leaf and random.fold_in(key, leaf) or key
 end
 
 --- A stream of its own, started with the next key of this one.

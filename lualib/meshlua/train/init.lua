@@ -1,6 +1,7 @@
 -- init.lua: the training program. It knows recipes (see run.lua), not models.
 local arguments = require "meshlua.train.arguments"
 local auditor = require "meshlua.train.auditor"
+local bits = require "meshlua.train.bits"
 local core = require "meshlua.core"
 local data = require "meshlua.data"
 local files = require "meshlua.train.files"
@@ -117,6 +118,7 @@ local function prepare(recipe, values, config, records)
   local mesh = check(runs.mesh(values.mesh, values.explain and not values.checks))
   check(precision.of(config))
   check(runs.check_batch(mesh, rules, config.batch, values.microbatches))
+  local leaves = check(bits.leaves(values, config.batch, mesh and runs.batch_sharding(mesh, rules, config.batch)))
   if values.audit > 0 and not (mesh and mesh.size > 1) then
     check(nil, ("--audit=%d: a mesh of several devices is needed"):format(values.audit), "E_VALUE")
   end
@@ -129,8 +131,12 @@ local function prepare(recipe, values, config, records)
     end
     check(said_by("E_VALUE", trained.apply, run.model, values, values.seed))
   end
-  return runs.new(recipe, {config = config, seed = values.seed, mesh = mesh, rules = rules, data = records,
-    microbatches = values.microbatches, guard = guards.new(values), prepare = begin, ema = values.ema})
+  local run = runs.new(recipe, {config = config, seed = values.seed, mesh = mesh, rules = rules, data = records,
+    microbatches = values.microbatches, leaves = leaves > 0 and leaves or nil, guard = guards.new(values),
+    prepare = begin, ema = values.ema})
+  local split = run.leaves and bits.fault(run)
+  if split then check(nil, split, "E_VALUE") end
+  return run
 end
 
 --- "269322 parameters", "2048 of 269322 parameters".
@@ -147,6 +153,7 @@ local function describe(run, values)
     values.mesh, values.mesh ~= "none" and values.rules or "none", values.seed,
     kind ~= "cpu" and "; on " .. kind or ""))
   print(table.concat(words, " "))
+  if run.leaves then print(bits.text(run)) end
   for _, line in ipairs(runs.unused_axes(run, values.mesh, values.rules)) do
     io.stderr:write("train: warning: ", line, "\n")
   end
@@ -338,6 +345,7 @@ end
 local function tell(run, values)
   for _, name in ipairs {"explain", "checks"} do
     local told = values[name] and run:told(require("meshlua.insight." .. name)[name])
+    if told and run.leaves and core.process_index() == 0 then print(bits.text(run)) end
     if told and core.process_index() == 0 then print(told) end
   end
 end

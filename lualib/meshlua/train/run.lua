@@ -36,6 +36,7 @@ local UNTIMED = 3 -- the first steps trace, plan, choose between algorithms
 ---@field loss_scale LossScale? of float16
 ---@field ema EMA? the running mean of the parameters
 ---@field tokens_per_s number? labels per second, from the fourth step on
+---@field leaves integer? into which a step cuts its batch, so that its bits are the same on every mesh
 ---@field most_batches integer? of an evaluation; nil: all
 ---@field evaluating (fun(done: integer, all: integer))? told of each batch of an evaluation
 ---@field shown table? the model that is evaluated, where it is another than the one that is trained
@@ -100,7 +101,11 @@ function M.mesh(text, planned)
 end
 
 --- How records are put on the mesh: over the logical axis "batch". Raises where the mesh does not divide them.
-local function batch_sharding(mesh, rules, size)
+---@param mesh Mesh
+---@param rules table?
+---@param size integer
+---@return NamedSharding
+function M.batch_sharding(mesh, rules, size)
   local spec = rules_of.within(mesh, rules, rules_of.spec_of, {"batch"}, "the batch", 1)
   local sharding = core.NamedSharding(mesh, spec)
   sharding:check({size}, "the batch")
@@ -167,7 +172,7 @@ end
 ---@return true?, string? message, string? code
 function M.check_batch(mesh, rules, size, parts)
   local ok, message = pcall(function()
-    if mesh then batch_sharding(mesh, rules, size) end
+    if mesh then M.batch_sharding(mesh, rules, size) end
     microbatch.check("--microbatches", "the batch", size, parts)
   end)
   if ok then return true end
@@ -185,8 +190,9 @@ end
 --- A run, ready for its first step. The seed decides the parameters, the order of the data and dropout.
 ---@param recipe table
 ---@param options {config: table, seed: integer, mesh: Mesh?, rules: table?, data: table, microbatches: integer?,
---- guard: Guard?, prepare: (fun(run: Run))?, ema: number?}
---- microbatches: into how many parts a step cuts its batch; default 1. guard: says which updates count; default all
+--- leaves: integer?, guard: Guard?, prepare: (fun(run: Run))?, ema: number?}
+--- microbatches: into how many parts a step cuts its batch; default 1. leaves: in their place, for the same bits on every
+--- mesh: see ml.accumulate. guard: says which updates count; default all
 --- do. prepare: told of the run once it has its model, and no optimizer yet. ema: what a running mean of the parameters
 --- keeps of itself; default none
 ---@return Run
@@ -201,9 +207,10 @@ function M.new(recipe, options)
   lib.check_integer("train.run", "the seed", seed)
   microbatch.check("run", "the batch", config.batch, options.microbatches or 1)
   local self = setmetatable({recipe = recipe, config = config, seed = seed, mesh = options.mesh,
-    rules = options.rules, data = options.data, sinks = {}, scores = {}, guard = options.guard}, Run_meta)
+    rules = options.rules, data = options.data, sinks = {}, scores = {}, guard = options.guard,
+    leaves = options.leaves}, Run_meta)
   if self.mesh then
-    local sharding = batch_sharding(self.mesh, self.rules, config.batch)
+    local sharding = M.batch_sharding(self.mesh, self.rules, config.batch)
     self.shardings = {}
     for name in pairs(self.data.train.fields) do self.shardings[name] = sharding end
   end
@@ -220,10 +227,11 @@ function M.new(recipe, options)
       local loss = recipe.loss(m, inputs, labels, rngs)
       return scale and scale:scaled(loss) or loss, loss
     end
-    local _, grads, loss = microbatch.accumulate(options.microbatches or 1, function(part)
+    local parts, how = options.leaves or options.microbatches or 1, options.leaves and {bits = "mesh"}
+    local _, grads, loss = microbatch.accumulate(parts, function(part)
       inputs, labels = part[1], part[2]
       return grad.value_and_grad(loss_of, {has_aux = true})(model)
-    end, {inputs, labels})
+    end, {inputs, labels}, how or nil)
     if scale then grads = scale:unscaled(grads) end
     local apply = max_loss
       and guards.counts(loss, optim.global_norm(grads), max_loss, max_norm, scale ~= nil) or nil

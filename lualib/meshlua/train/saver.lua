@@ -34,7 +34,7 @@ function M.description(run, values)
     data = fingerprints(run.data), guard = run.guard and run.guard:state(), trained = trained.given(values),
     from = values.from ~= "" and values.from or nil,
     layout = {mesh = values.mesh, rules = values.rules, microbatches = values.microbatches,
-      processes = core.process_count()}}
+      bits = values.bits, processes = core.process_count()}}
 end
 
 --- "config.lr: 0.001 in the checkpoint, 0.002 now" for each difference.

@@ -1,6 +1,7 @@
 -- microbatch.lua: a step's batch in parts, one after the other: less is held at a time, and the result is the same.
 local control = require "meshlua.transform.control"
 local core = require "meshlua.core"
+local leaves_of = require "meshlua.transform.leaves"
 local lib = require "meshlua.lib"
 local tree = require "meshlua.tree"
 
@@ -37,17 +38,18 @@ function M.check(who, what, rows, n)
     divisors_text(rows))
 end
 
---- Raises unless the batch holds tensors, each with rows that n divides; returns them.
-local function check_batch(who, batch, n)
+--- Raises unless the batch holds tensors, each with rows, that n divides where that is asked; returns them, and
+--- what they are in messages.
+local function check_batch(who, batch, n, divides)
   lib.check_integer(who, "how many microbatches", n)
   local leaves, paths = tree.leaves(batch)
   for i, x in ipairs(leaves) do
-    local what = paths[i] == "" and "the batch" or paths[i]
-    if x.ndim == 0 then raise("E_SHAPE", "%s: %s is a scalar and has no rows", who, what) end
-    M.check(who, what, x.shape[1], n)
+    paths[i] = paths[i] == "" and "the batch" or paths[i]
+    if x.ndim == 0 then raise("E_SHAPE", "%s: %s is a scalar and has no rows", who, paths[i]) end
+    if divides then M.check(who, paths[i], x.shape[1], n) end
   end
   if #leaves == 0 then raise("E_VALUE", "%s: the batch holds no tensor", who) end
-  return leaves
+  return leaves, paths
 end
 
 --- x with a dim of n behind the first: [rows / n, n, ...].
@@ -63,7 +65,7 @@ end
 ---@param n integer
 ---@return any[]
 function M.microbatches(batch, n)
-  check_batch("microbatches", batch, n)
+  check_batch("microbatches", batch, n, true)
   local parts = {}
   for i = 1, n do
     parts[i] = tree.map(function(x)
@@ -120,28 +122,31 @@ local Lent = {__close = function(lent)
   for _, box in ipairs(lent.list) do core.box_swap(box, lent.list[box] or nil) end
 end}
 
---- Calls fn(part) in the region under way, in which the Params `boxes` hold `values`. Returns its results, what
+--- Calls fn(part, ...) in the region under way, in which the Params `boxes` hold `values`. Returns its results, what
 --- the Params hold then, and the list of Params with those that fn wrote besides.
-local function call(fn, part, boxes, values)
+local function call(fn, boxes, values, part, ...)
   local list = {}
   local _ <close> = setmetatable({list = list, before = core.note_writes(list)}, Lent)
   for i, box in ipairs(boxes) do list[i], list[box] = box, core.box_swap(box, values[i]) end
-  local results, now = table.pack(fn(part)), {}
-  for i, box in ipairs(boxes) do now[i] = box:get() end
+  local results, now = table.pack(fn(part, ...)), {}
+  for i, box in ipairs(list) do now[i] = box:get() end
   return results, now, list
+end
+
+--- The batch with slices in the places of its tensors `rows`.
+local function part_of(batch, rows, slices)
+  local of = {}
+  for i, x in ipairs(rows) do of[x] = slices[i] end
+  return tree.map(function(x) return of[x] end, batch)
 end
 
 --- In a trace: a loop, whatever n. fn is traced once for what it returns and writes, and once as the loop's body.
 local function looped(n, fn, batch, rows)
-  local stacks, of = {}, {}
+  local stacks = {}
   for i, x in ipairs(rows) do stacks[i] = grouped(x, n):swapaxes(1, 2) end
-  local function part_of(slices)
-    for i, x in ipairs(rows) do of[x] = slices[i] end
-    return tree.map(function(x) return of[x] end, batch)
-  end
   local results, leaves, boxes, _
   local _, _, sums = core.trace_region(function(...)
-    results, _, boxes = call(fn, part_of {...}, {}, {})
+    results, _, boxes = call(fn, {}, {}, part_of(batch, rows, {...}))
     leaves = tensors_of(results)
     local twice = {}
     for i, x in ipairs(leaves) do twice[i] = x + x end
@@ -154,7 +159,7 @@ local function looped(n, fn, batch, rows)
     start.Params[i] = box:get()
   end
   local last = control.scan(function(carry, slices)
-    local out, now, written = call(fn, part_of(slices), boxes, carry.Params)
+    local out, now, written = call(fn, boxes, carry.Params, part_of(batch, rows, slices))
     local own = tensors_of(out)
     check_count(#own, #leaves)
     if #written > #boxes then
@@ -168,6 +173,36 @@ local function looped(n, fn, batch, rows)
   return replaced(results, leaves, last.sums)
 end
 
+--- In a trace: by leaves, whose sums are a tree. A float Param that fn writes gets the mean of what the leaves gave it;
+--- counts of random keys are the same of all.
+local function by_leaves(n, fn, batch, rows, names)
+  local results, leaves, boxes
+  local sums, last = leaves_of.sum(n, rows, names, function(slices, number)
+    local now
+    results, now, boxes = call(fn, {}, {}, part_of(batch, rows, slices), number)
+    leaves = tensors_of(results)
+    local add, keep = table.move(leaves, 1, #leaves, 1, {}), {}
+    for i, box in ipairs(boxes) do
+      local is_mean = lib.floats[box.dtype]
+      if not is_mean and box.kind ~= "rng" then
+        raise("E_STATE", "accumulate: the function writes a Param of dtype %s; with bits = \"mesh\" each leaf "
+          .. "begins with what it held before, and there is no mean of what they make of it", box.dtype)
+      end
+      local list = is_mean and add or keep
+      list[#list + 1] = now[i]
+    end
+    return add, keep
+  end)
+  for i, x in ipairs(sums) do sums[i] = x / n end
+  local add, keep = #leaves, 0
+  for _, box in ipairs(boxes) do
+    local is_mean = lib.floats[box.dtype]
+    add, keep = is_mean and add + 1 or add, is_mean and keep or keep + 1
+    box:set(is_mean and sums[add] or last[keep])
+  end
+  return replaced(results, leaves, sums)
+end
+
 --- Calls fn on each of n microbatches of a batch, in order, and gives the means of what it returns: the loss and the
 --- gradients of the whole batch where fn gives those of the mean over its rows. Params that fn writes (counts of
 --- random keys, statistics) go on from one part to the next.
@@ -178,13 +213,31 @@ end
 ---
 --- In a traced function it is a loop (see ml.scan), whose plan is as large for 64 parts as for 2: fn is traced for
 --- the loop's body, twice, and what it does in Lua happens then.
+---
+--- With bits = "mesh" the result has the same bits on every mesh over whose axes the batch is split: the n microbatches
+--- are leaves then, runs of rows in order, which the devices share evenly, and what fn returns is added as a binary tree
+--- over them. n is a power of two, at least the number of these devices. A device computes its leaves one after the
+--- other, and keeps what fn returns for up to eight of them until it is added. fn is called as fn(part, leaf) with the
+--- number of the leaf (uint32, from 0), which is for keys that fn does not take from an Rngs. Params that it writes begin
+--- with what they held for each leaf: statistics become the mean of the leaves'. In traced functions alone.
 ---@param n integer
----@param fn fun(part: any): any ... tensors, and trees of them
+---@param fn fun(part: any, leaf: Tensor?): any ... tensors, and trees of them
 ---@param batch any see ml.microbatches
----@return any ...
-function M.accumulate(n, fn, batch)
+---@param options {bits: "mesh"}?
+---@return any ... E_SHAPE, E_INDIVISIBLE: n does not divide the rows, or the devices do not divide n
+function M.accumulate(n, fn, batch, options)
   lib.check_function("accumulate", fn)
-  local rows = check_batch("microbatches", batch, n)
+  local bits = lib.options("accumulate", options).bits
+  if bits ~= nil and bits ~= "mesh" then
+    raise("E_VALUE", "accumulate: bits = %s; \"mesh\" is the one word: the same bits on every mesh", lib.text(bits))
+  end
+  local rows, names = check_batch("microbatches", batch, n, not bits)
+  if bits then
+    if not core.is_tracing() then
+      raise("E_STATE", "accumulate: bits = \"mesh\" is of traced functions; call it inside ml.jit")
+    end
+    return by_leaves(n, fn, batch, rows, names)
+  end
   if n == 1 then return fn(batch) end
   if core.is_tracing() then return looped(n, fn, batch, rows) end
   return in_turn(n, fn, batch)

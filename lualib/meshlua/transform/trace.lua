@@ -116,4 +116,37 @@ function M.named(name)
   return named[name], names
 end
 
+-- The leaf under way of an accumulation with bits = "mesh": {number = which it is, a tracer, axes = of the mesh, over
+-- which the leaves lie}.
+local leaf
+local traced = 0 -- leaves
+
+local Left = {__close = function() leaf = nil end}
+
+--- Until what it returns is closed, what is traced is of one leaf.
+---@param number Tensor
+---@param axes string[]
+function M.in_leaf(number, axes)
+  leaf, traced = {number = number, axes = axes}, traced + 1
+  return setmetatable({}, Left)
+end
+
+--- Which leaf is under way, from 0 (uint32); nil outside of leaves.
+---@return Tensor?
+function M.leaf() return leaf and leaf.number end
+
+--- How many leaves have been traced so far: it grows where a step has some.
+---@return integer
+function M.leaves_traced() return traced end
+
+--- A variable of the trace that is x, for gradients. In a leaf each device has its own, though x is the same on all:
+--- so gradients are those of the leaf, and not yet summed over devices.
+---@param x Tensor|Param
+---@return Tensor
+function M.variable(x)
+  local varies, own = lib.set(leaf and #leaf.axes > 0 and core.vary(x) or {}), {}
+  for _, name in ipairs(leaf and leaf.axes or own) do own[#own + 1] = not varies[name] and name or nil end
+  return core.variable(#own > 0 and core.op.pcast(x, {axes = own, to = "varying"}) or x)
+end
+
 return M

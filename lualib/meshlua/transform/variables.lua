@@ -73,7 +73,7 @@ function M.run(who, fn, args, numbers)
     local variable = {}
     for _, leaf in ipairs(leaves) do
       if not core.is_box(leaf) then
-        variable[leaf] = core.variable(leaf)
+        variable[leaf] = trace.variable(leaf)
       elseif not is_known[leaf] then -- a Param in two arguments is one leaf, with one gradient
         is_known[leaf], boxes[#boxes + 1] = true, leaf
       end
@@ -81,7 +81,7 @@ function M.run(who, fn, args, numbers)
     places[#places + 1] = {n = n, tree = x, leaves = leaves, variable = variable}
   end
   local swapped <close> = trace.swapped(boxes)
-  for _, box in ipairs(boxes) do swapped:put(core.variable(box)) end
+  for _, box in ipairs(boxes) do swapped:put(trace.variable(box)) end
   local box_variable = {}
   for i, box in ipairs(boxes) do box_variable[box] = swapped.values[i] end
   local call = table.move(args, 1, args.n, 1, {n = args.n})

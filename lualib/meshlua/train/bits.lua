@@ -1,0 +1,86 @@
+-- bits.lua: --bits=mesh of a training run: into how many leaves a step's batch is cut so that every mesh gives the same
+-- bits (see ml.accumulate), what a run cannot have then, and what it costs.
+local core = require "meshlua.core"
+local leaves = require "meshlua.transform.leaves"
+local lib = require "meshlua.lib"
+local tree = require "meshlua.tree"
+
+local M = {}
+
+local MANY = 8 -- leaves, where nobody says how many
+
+--- The mesh axes, of more than one device, over which a batch lies; and how many devices these are.
+---@param sharding NamedSharding?
+---@return string[] axes, integer devices
+local function axes_of(sharding)
+  local entry, axes, devices = sharding and sharding.spec[1] or {}, {}, 1
+  for _, name in ipairs(type(entry) == "table" and entry or {entry}) do
+    local size = sharding.mesh.shape[name]
+    if size > 1 then axes[#axes + 1], devices = name, devices * size end
+  end
+  return axes, devices
+end
+
+--- How many leaves a run's batch has: 0 without --bits. nil, message, code where that does not fit.
+---@param values table the program's options
+---@param size integer of the batch
+---@param sharding NamedSharding? of the batch
+---@return integer?, string? message, string? code
+function M.leaves(values, size, sharding)
+  if values.bits == "" then return 0 end
+  local axes, devices = axes_of(sharding)
+  local n = math.tointeger(tonumber(values.bits:match ":(%d+)$")) or leaves.largest(size, MANY)
+  local message = leaves.fault("the batch", size, n, sharding and sharding.mesh, axes)
+  if message then
+    return nil, ("--bits=%s, --batch=%d: %s"):format(values.bits, size, message), "E_VALUE"
+  end
+  local parts = values.microbatches * devices
+  if parts > n then
+    return nil, ("--bits=%s: %s on each of %s are more than its %s; take --bits=mesh:%d, or fewer microbatches")
+      :format(values.bits, lib.count(values.microbatches, "microbatch", "microbatches"),
+      lib.count(devices, "device"), lib.count(n, "leaf", "leaves"), parts), "E_VALUE"
+  end
+  return n
+end
+
+--- What of a run is split over the devices that share the leaves: sums over it (the norm of all gradients) are cut as
+--- the mesh is. A message, or nil.
+---@param run Run
+---@return string?
+function M.fault(run)
+  local axes = axes_of(run.shardings and run.shardings.inputs)
+  local is_leaf_axis = lib.set(axes)
+  local all, paths = tree.leaves {model = run.model, optimizer = run.optimizer}
+  for i, leaf in ipairs(all) do
+    local sharding = leaf.sharding
+    for d = 1, sharding.mesh and #sharding.spec or 0 do
+      local entry = sharding.spec[d] or {}
+      for _, name in ipairs(type(entry) == "table" and entry or {entry}) do
+        if is_leaf_axis[name] then
+          return ("--bits: %s is split over %s, as the batch is, and sums over it would be cut as the mesh is; take "
+            .. "a rule set that leaves parameters whole there, as dp"):format(paths[i], name)
+        end
+      end
+    end
+  end
+end
+
+--- What the leaves of a run are, and cost.
+---@param run Run
+---@return string
+function M.text(run)
+  local n, size = run.leaves, run.config.batch
+  local axes, devices = axes_of(run.shardings and run.shardings.inputs)
+  local own, bytes = n // devices, 0
+  for _, leaf in ipairs((tree.leaves(run.model))) do
+    if core.is_box(leaf) and leaf.kind == "param" then bytes = bytes + 4 * leaf.size end
+  end
+  local where = devices == 1 and "" or (" on each of %d devices along %s"):format(devices, table.concat(axes, " and "))
+  local cost = own == 1 and "" or ("; gradients of %d at a time are kept to be added (%s)"):format(math.min(own, 8),
+    core.bytes_text(math.min(own, 8) * bytes))
+  return ("bits: the batch is %s of %s, %d%s%s, added as a tree: the same bits on 1 to %d devices; batch "
+    .. "statistics are each leaf's own"):format(lib.count(n, "leaf", "leaves"), lib.count(size // n, "row"), own, where,
+    own == 1 and "" or " one after the other" .. cost, n)
+end
+
+return M
