@@ -504,6 +504,15 @@ print(Scale(3))
 print(Scale(3)(x):sum())]],
   ["nn.mse"] = "nn.mse(x, x + 1)",
   ["nn.Param"] = "nn.Param(ml.zeros {2}, {axes = {\"embed\"}})",
+  ["nn.pipeline"] = [[
+local layers = nn.stack(4, function() return nn.Linear(2, 2, {rngs = nn.Rngs(0)}) end)
+local options = {stage = "stage", microbatches = 4, schedule = "1f1b",
+  mesh = ml.Mesh({0, 1}, {"stage"}), last = function(h) return (h ^ 2):mean() end}
+print(ml.grad(function(l) return (nn.pipeline(l, ml.ones {8, 2}, options)) end)(layers).kernel.shape[1])]],
+  ["nn.explain_pipeline"] = [[
+local layers = nn.stack(4, function() return nn.Linear(2, 2, {rngs = nn.Rngs(0)}) end)
+print(nn.explain_pipeline(layers, ml.ones {8, 2}, {microbatches = 4, schedule = "1f1b",
+  mesh = ml.Mesh({0, 1}, {"stage"}), last = function(h) return (h ^ 2):mean() end}))]],
   ["nn.relu"] = "nn.relu(ml.tensor {-1.0, 1.0})",
   ["nn.rope"] = "nn.rope(ml.ones {1, 2, 1, 2})",
   ["nn.scan"] = [[

@@ -44,6 +44,7 @@ typedef struct NodeRange {
 typedef struct Trace {
     uint64_t serial; /* tracers of other traces are refused */
     bool open;       /* boxes that are no arguments may be written, too */
+    bool reads;      /* somebody wants to know which boxes are read: see note_reads */
     Graph *graph;
     Build build;      /* of the innermost region */
     VEC(Frame) frame; /* the regions under way, the innermost last; see region.c */

@@ -42,9 +42,11 @@ static int box_new(lua_State *L) {
 
 /* box:get(): the tensor it holds, or nil. */
 static int box_get(lua_State *L) {
+    Host *h = state_of(L);
     box_at(L, 1);
+    if (h->trace && h->trace->reads) trace_note_read(L, 1);
     lua_getiuservalue(L, 1, 1);
-    if (!lua_isnil(L, -1)) push_own_handle(L, state_of(L), 1);
+    if (!lua_isnil(L, -1)) push_own_handle(L, h, 1);
     return 1;
 }
 

@@ -50,6 +50,7 @@ static bool same_capture(const void *trace, const void *of, int32_t i) {
 Val trace_value(lua_State *L, Host *h, int index) {
     LuaTensor *u = value_tensor(L, h, index);
     Trace *t = h->trace;
+    if (t->reads && value_box(L, h, index)) trace_note_read(L, index);
     if (!u->t) {
         if (mode_of(graph_type(t->graph, u->v)).manual & ~t->build.manual)
             state_error(L, E_STATE,

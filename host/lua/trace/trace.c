@@ -242,6 +242,36 @@ static int note_writes(lua_State *L) {
     return 1;
 }
 
+void trace_note_read(lua_State *L, int index) {
+    int top = lua_gettop(L);
+    index = lua_absindex(L, index);
+    push_undo(L);
+    if (lua_getfield(L, top + 1, "reads") == LUA_TTABLE) {
+        lua_pushvalue(L, index);
+        if (lua_rawget(L, top + 2) == LUA_TNIL) {
+            lua_pushvalue(L, index);
+            lua_rawseti(L, top + 2, (lua_Integer)lua_rawlen(L, top + 2) + 1);
+            lua_pushvalue(L, index);
+            lua_pushboolean(L, 1);
+            lua_rawset(L, top + 2);
+        }
+    }
+    lua_settop(L, top);
+}
+
+/* note_reads(list or nil): from now on the list gets the Params that are read, each once, and
+ * list[Param] = true. Returns the list of before. */
+static int note_reads(lua_State *L) {
+    Trace *t = trace_of(L, state_of(L), "note_reads");
+    lua_settop(L, 1);
+    push_undo(L);
+    lua_getfield(L, 2, "reads");
+    lua_pushvalue(L, 1);
+    lua_setfield(L, 2, "reads");
+    t->reads = lua_istable(L, 1);
+    return 1;
+}
+
 /* Notes in undo.first what the box holds, unless an earlier write of the trace did. */
 static void note_first(lua_State *L, const Host *h, int box) {
     if (h->trace->build.region || h->trace->inside) return;
@@ -523,9 +553,9 @@ static int is_tracing(lua_State *L) {
 }
 
 void trace_open(lua_State *L) {
-    static const luaL_Reg fns[] = {{"run_traced", run_traced}, {"variable", variable},
-                                   {"gradient", gradient},     {"is_tracing", is_tracing},
-                                   {"effects", effects},       {"note_writes", note_writes},
-                                   {"written", written},       {NULL, NULL}};
+    static const luaL_Reg fns[] = {
+        {"run_traced", run_traced}, {"variable", variable},     {"gradient", gradient},
+        {"is_tracing", is_tracing}, {"effects", effects},       {"note_writes", note_writes},
+        {"written", written},       {"note_reads", note_reads}, {NULL, NULL}};
     luaL_setfuncs(L, fns, 0);
 }

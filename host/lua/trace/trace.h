@@ -36,6 +36,9 @@ void trace_note_write(lua_State *L, Host *h, int index);
 /* The same before a transform puts something into the box for a while: that is always allowed. */
 void trace_note_swap(lua_State *L, int box);
 
+/* The box at `index` is read: noted, where somebody wants to know (Trace.reads). */
+void trace_note_read(lua_State *L, int index);
+
 /* Marks value v as a result; in layout `l`, if not NULL, which the Param `name` keeps. */
 void trace_result(lua_State *L, Host *h, Val v, const Layout *l, const char *name);
 /* Pushes the list of what is to be called after the program ran: tables {run = a function, args =

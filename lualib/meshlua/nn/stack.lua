@@ -12,6 +12,7 @@ local M = {}
 
 --- Raises unless two trees have the same keys, static values, and shapes and dtypes at their leaves.
 local function check_alike(first, other, number, path)
+  path = path or ""
   local what = path == "" and "it" or path
   if lib.is_tensor(first) and lib.is_tensor(other) then
     if core.typeof(first) ~= core.typeof(other) then
@@ -58,6 +59,25 @@ local function stacked(boxes, axis)
   return param.Param(value, meta)
 end
 
+--- The first of the layers with join(leaves) in the place of each leaf: of the leaves that all have there.
+local function replaced(layers, join)
+  local leaves, with = {}, {}
+  for i, layer in ipairs(layers) do
+    leaves[i] = tree.leaves(layer)
+    if #leaves[i] ~= #leaves[1] then
+      raise("E_VALUE",
+        "nn.stack: %d Params in layer 1 and %d in layer %d: some are shared in one of them only",
+        #leaves[1], #leaves[i], i)
+    end
+  end
+  for k, leaf in ipairs(leaves[1]) do
+    local boxes = {}
+    for i = 1, #layers do boxes[i] = leaves[i][k] end
+    with[leaf] = join(boxes)
+  end
+  return tree.replace(layers[1], with)
+end
+
 --- The modules make(1), ..., make(n) as one of their kind: each Param has a leading dim of size n, and its logical
 --- axes (and opt_axes) the name `axis` in front; those that are a P have the dim whole. nn.scan goes through the
 --- layers, nn.layer takes one out. Raises where the layers differ in more than the values of their Params.
@@ -71,29 +91,32 @@ function M.stack(n, make, options)
     raise("E_VALUE", "nn.stack: %d layers; there is at least one", n)
   end
   lib.check_function("nn.stack", make)
-  local layers, with = {}, {}
+  local layers = {}
   for i = 1, n do
     layers[i] = make(i)
     if type(layers[i]) ~= "table" then
       raise("E_VALUE", "nn.stack: layer %d is %s; expected a module", i, lib.kind(layers[i]))
     end
-    check_alike(layers[1], layers[i], i, "")
+    check_alike(layers[1], layers[i], i)
   end
-  local leaves = {}
-  for i, layer in ipairs(layers) do
-    leaves[i] = tree.leaves(layer)
-    if #leaves[i] ~= #leaves[1] then
-      raise("E_VALUE",
-        "nn.stack: %d Params in layer 1 and %d in layer %d: some are shared in one of them only",
-        #leaves[1], #leaves[i], i)
-    end
-  end
-  for k, leaf in ipairs(leaves[1]) do
-    local boxes = {}
-    for i = 1, n do boxes[i] = leaves[i][k] end
-    with[leaf] = stacked(boxes, options.axis or "layers")
-  end
-  return tree.replace(layers[1], with)
+  return replaced(layers, function(boxes) return stacked(boxes, options.axis or "layers") end)
+end
+
+--- Raises unless the layers differ in the values of their tensors alone.
+---@param layers table[]
+function M.check(layers)
+  for i, layer in ipairs(layers) do check_alike(layers[1], layer, i) end
+end
+
+--- The layers of a list as one stack of plain tensors, for a trace.
+---@param layers table[] see check
+---@return table
+function M.of_values(layers)
+  return replaced(layers, function(boxes)
+    local values = {}
+    for i, box in ipairs(boxes) do values[i] = core.is_box(box) and box:get() or box end
+    return ops.stack(values, 1)
+  end)
 end
 
 --- Layer i (1-based) of a stack: the module with a slice in the place of each Param, to be called. It follows the

@@ -40,7 +40,9 @@ end
 
 --- Raises unless the batch holds tensors, each with rows, that n divides where that is asked; returns them, and
 --- what they are in messages.
-local function check_batch(who, batch, n, divides)
+---@param divides boolean
+---@return Tensor[] rows, string[] names
+function M.check_batch(who, batch, n, divides)
   lib.check_integer(who, "how many microbatches", n)
   local leaves, paths = tree.leaves(batch)
   for i, x in ipairs(leaves) do
@@ -58,6 +60,17 @@ local function grouped(x, n)
   return x:reshape(table.move(shape, 2, #shape, 3, {shape[1] // n, n}))
 end
 
+--- The rows of a tensor as a stack of n microbatches: part i (from 1) has the rows i, i + n, i + 2n, ...
+---@return Tensor [n, rows / n, ...]
+function M.stacked(x, n) return grouped(x, n):swapaxes(1, 2) end
+
+--- The rows out of such a stack, in their order.
+---@return Tensor [rows, ...]
+function M.unstacked(x)
+  local shape = x.shape
+  return x:swapaxes(1, 2):reshape(table.move(shape, 3, #shape, 2, {shape[1] * shape[2]}))
+end
+
 --- The batch in n parts of the same size: a list of trees like it. Part i has the rows i, i + n, i + 2n, ... of each
 --- tensor, so that each device keeps its own rows where the batch is split over devices. E_SHAPE where n does not
 --- divide the rows of a tensor.
@@ -65,7 +78,7 @@ end
 ---@param n integer
 ---@return any[]
 function M.microbatches(batch, n)
-  check_batch("microbatches", batch, n, true)
+  M.check_batch("microbatches", batch, n, true)
   local parts = {}
   for i = 1, n do
     parts[i] = tree.map(function(x)
@@ -143,7 +156,7 @@ end
 --- In a trace: a loop, whatever n. fn is traced once for what it returns and writes, and once as the loop's body.
 local function looped(n, fn, batch, rows)
   local stacks = {}
-  for i, x in ipairs(rows) do stacks[i] = grouped(x, n):swapaxes(1, 2) end
+  for i, x in ipairs(rows) do stacks[i] = M.stacked(x, n) end
   local results, leaves, boxes, _
   local _, _, sums = core.trace_region(function(...)
     results, _, boxes = call(fn, {}, {}, part_of(batch, rows, {...}))
@@ -231,7 +244,7 @@ function M.accumulate(n, fn, batch, options)
   if bits ~= nil and bits ~= "mesh" then
     raise("E_VALUE", "accumulate: bits = %s; \"mesh\" is the one word: the same bits on every mesh", lib.text(bits))
   end
-  local rows, names = check_batch("microbatches", batch, n, not bits)
+  local rows, names = M.check_batch("microbatches", batch, n, not bits)
   if bits then
     if not core.is_tracing() then
       raise("E_STATE", "accumulate: bits = \"mesh\" is of traced functions; call it inside ml.jit")

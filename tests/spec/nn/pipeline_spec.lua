@@ -1,0 +1,296 @@
+-- devices: 8
+-- pipeline_spec.lua: layers as stages along a mesh axis. The twin is ml.accumulate over the same microbatches on one
+-- device: loss and gradients are its bits.
+local helper = require "spec.helper"
+local ml = require "meshlua"
+
+local nn, P = ml.nn, ml.P
+local raises = helper.raises
+
+local WIDTH, VOCAB, LENGTH = 4, 6, 3
+
+local Layer = nn.module "Layer"
+function Layer:init(cfg, rngs)
+  self.up = nn.Linear(WIDTH, WIDTH, {rngs = rngs, param_dtype = cfg.dtype,
+    bias_init = nn.initializers.normal(0.1)})
+  self.dropout = nn.Dropout(cfg.dropout or 0)
+end
+function Layer:__call(x, rngs) return x + self.dropout(ml.tanh(self.up(x)), rngs) end
+
+local Model = nn.module "Model"
+function Model:init(cfg, rngs)
+  self.embed = nn.Embed(VOCAB, WIDTH, {rngs = rngs, param_dtype = cfg.dtype})
+  self.layers = nn.stack(cfg.layers, function() return Layer(cfg, rngs) end)
+  self.head = not cfg.tied and nn.Linear(WIDTH, VOCAB, {rngs = rngs, param_dtype = cfg.dtype}) or nil
+end
+function Model:first(part) return self.embed(part.ids) end
+function Model:last(x, part)
+  local logits = self.head and self.head(x) or self.embed:attend(x)
+  local losses = nn.softmax_cross_entropy_with_integer_labels(logits, part.labels)
+  return losses:mean(), {right = ml.argmax(logits, -1):eq(part.labels):astype("int32"):sum()}
+end
+
+local function new_model(cfg)
+  return ml.init(function(rngs) return Model(cfg, rngs) end, {seed = 1})
+end
+
+local function batch_of(rows)
+  return {ids = ml.random.randint(ml.random.key(2), {rows, LENGTH}, 0, VOCAB),
+    labels = ml.random.randint(ml.random.key(3), {rows, LENGTH}, 0, VOCAB)}
+end
+
+--- A mesh of the first p devices.
+local function stages(p) return ml.Mesh(table.move({0, 1, 2, 3, 4, 5, 6, 7}, 1, p, 1, {}), {"stage"}) end
+
+--- The options of a model's pipeline.
+local function with(model, options)
+  options.first = options.first or function(part) return model:first(part) end
+  options.last = options.last or function(x, part) return model:last(x, part) end
+  return options
+end
+
+--- Loss, gradients and sums of a pipeline.
+local function pipelined(model, batch, mesh, options)
+  local step = ml.jit(function(m, b)
+    return ml.value_and_grad(function(n)
+      local own = {}
+      for key, value in pairs(options) do own[key] = value end
+      return nn.pipeline(n.layers, b, with(n, own))
+    end, {has_aux = true})(m)
+  end, {mesh = mesh})
+  local loss, grads, aux = step(model, batch)
+  return {loss = loss, grads = grads, right = aux.right}, step
+end
+
+--- The same by accumulation.
+local function accumulated(model, batch, m)
+  local step = ml.jit(function(n, b)
+    return ml.accumulate(m, function(part)
+      return ml.value_and_grad(function(o)
+        local loss, aux = o:last((nn.scan(o.layers, o:first(part))), part)
+        return loss, aux.right:astype("float32")
+      end, {has_aux = true})(n)
+    end, b)
+  end)
+  local loss, grads, right = step(model, batch)
+  return {loss = loss, grads = grads, right = right * m}
+end
+
+--- Raises unless the two are the same bits.
+local function same(expected, actual, what)
+  local want, paths = ml.tree.leaves(expected.grads)
+  local have = ml.tree.leaves(actual.grads)
+  assert.equal(#want, #have)
+  helper.close(expected.loss, actual.loss, 0)
+  for i, path in ipairs(paths) do
+    local found = helper.difference(want[i], have[i], 0)
+    if found then error(("%s%s: %s"):format(what or "", path, found), 2) end
+    assert.is_true(ml.abs(want[i]):max():item() > 0, path)
+  end
+end
+
+describe("nn.pipeline gives the bits of accumulation", function()
+  local models = {}
+  for _, dtype in ipairs {"float32", "float64"} do
+    models[dtype] = new_model {layers = 8, dtype = dtype}
+  end
+  for _, m in ipairs {1, 2, 3, 8, 13} do
+    for dtype, model in pairs(models) do
+      it(("of %d microbatches, %s"):format(m, dtype), function()
+        local batch = batch_of(2 * m)
+        local expected = accumulated(model, batch, m)
+        for _, p in ipairs {1, 2, 4, 8} do
+          for _, schedule in ipairs {"gpipe", "1f1b"} do
+            local got = pipelined(model, batch, stages(p), {microbatches = m, schedule = schedule})
+            same(expected, got, ("%s of %d: "):format(schedule, p))
+            assert.equal(expected.right:item(), got.right:item())
+          end
+        end
+      end)
+    end
+  end
+end)
+
+describe("nn.pipeline", function()
+  local both = {"gpipe", "1f1b"}
+
+  it("passes over layers that are missing where the stages do not divide them", function()
+    local model = new_model {layers = 5, dtype = "float32"}
+    local batch = batch_of(6)
+    local expected = accumulated(model, batch, 3)
+    for _, schedule in ipairs(both) do
+      for _, p in ipairs {2, 4} do
+        same(expected, pipelined(model, batch, stages(p), {microbatches = 3, schedule = schedule}))
+      end
+    end
+  end)
+
+  it("takes a list of layers as a stack", function()
+    local model = new_model {layers = 4, dtype = "float32"}
+    local batch, list = batch_of(4), {}
+    for i = 1, 4 do list[i] = nn.layer(model.layers, i) end
+    local function loss(layers, mesh)
+      return ml.jit(function(l, b)
+        return (nn.pipeline(l, b, with(model, {microbatches = 2})))
+      end, {mesh = mesh})(layers, batch)
+    end
+    helper.close(loss(model.layers, stages(2)), loss(list, stages(2)), 0)
+  end)
+
+  it("sums the gradient of a table that first and last share over the stages", function()
+    local tied = new_model {layers = 4, dtype = "float32", tied = true}
+    local batch = batch_of(6)
+    for _, schedule in ipairs(both) do
+      local expected = pipelined(tied, batch, nil, {microbatches = 3, schedule = schedule})
+      local summed = accumulated(tied, batch, 3)
+      helper.close(summed.loss, expected.loss, 0)
+      helper.close(summed.grads.embed.embedding, expected.grads.embed.embedding, 1e-6)
+      for _, p in ipairs {2, 4} do
+        same(expected, pipelined(tied, batch, stages(p), {microbatches = 3, schedule = schedule}))
+      end
+    end
+  end)
+
+  it("draws dropout by layer and microbatch, whatever the stages", function()
+    local model = new_model {layers = 4, dtype = "float32", dropout = 0.5}:train()
+    local batch, expected = batch_of(6), nil
+    for _, schedule in ipairs(both) do
+      for _, p in ipairs {1, 2, 4} do
+        local rngs = nn.Rngs(5)
+        local got = ml.jit(function(m, r, b)
+          return ml.value_and_grad(function(n)
+            return (nn.pipeline(n.layers, b, with(n, {microbatches = 3, schedule = schedule, rngs = r})))
+          end)(m)
+        end, {mesh = stages(p)})
+        local loss, grads = got(model, rngs, batch)
+        expected = expected or {loss = loss, grads = grads}
+        same(expected, {loss = loss, grads = grads})
+        assert.equal(1, rngs.default.count:get():item())
+      end
+    end
+    local key = ml.random.fold_in(ml.random.fold_in(nn.Rngs(5).dropout(), 1), 2) -- microbatch 1, layer 2
+    assert.same({2}, key.shape)
+  end)
+
+  it("with the loss outside gives what the layers give, and its gradients", function()
+    local model = new_model {layers = 4, dtype = "float32"}
+    local x = ml.random.normal(ml.random.key(4), {6, LENGTH, WIDTH})
+    local function grads_of(apply, mesh)
+      local step = ml.jit(function(layers, y)
+        local function loss(l, z) return (apply(l, z) ^ 2):sum() end
+        return ml.value_and_grad(loss, {argnums = {1, 2}})(layers, y)
+      end, {mesh = mesh})
+      local loss, grads = step(model.layers, x)
+      return {loss = loss, grads = grads}
+    end
+    local expected = grads_of(function(l, z) return (nn.scan(l, z)) end)
+    for _, p in ipairs {1, 2, 4} do
+      local got = grads_of(function(l, z) return nn.pipeline(l, z, {microbatches = 3}) end, stages(p))
+      helper.close(expected.loss, got.loss, 1e-6)
+      local want, have = ml.tree.leaves(expected.grads), ml.tree.leaves(got.grads)
+      for i, g in ipairs(want) do helper.close(g, have[i], 1e-5) end
+      if p == 2 then same(grads_of(function(l, z) return nn.pipeline(l, z, {microbatches = 3}) end), got) end
+    end
+    local out = ml.jit(function(l, y) return nn.pipeline(l, y, {microbatches = 2}) end, {mesh = stages(4)})
+    helper.close((nn.scan(model.layers, x)), out(model.layers, x), 0)
+  end)
+
+  it("takes layers that differ, as a row of numbers for each place", function()
+    local sizes = {5, 7, 3, 2}
+    local layers, rngs = {}, nn.Rngs(0)
+    for i = 1, 3 do
+      layers[i] = nn.Linear(sizes[i], sizes[i + 1], {rngs = rngs, bias_init = nn.initializers.normal(0.1)})
+    end
+    local model = {layers = layers}
+    local function draw(seed, width) return ml.random.normal(ml.random.key(seed), {6, width}) end
+    local batch = {x = draw(1, 5), y = draw(2, 2)}
+    local function body(layer, x) return ml.tanh(layer(x)) end
+    local function last(x, part) return ((x - part.y) ^ 2):mean() end
+    local step = ml.jit(function(m, b)
+      return ml.accumulate(3, function(part)
+        return ml.value_and_grad(function(n)
+          local x = part.x
+          for _, layer in ipairs(n.layers) do x = body(layer, x) end
+          return last(x, part)
+        end)(m)
+      end, b)
+    end)
+    local loss, grads = step(model, batch)
+    for _, schedule in ipairs(both) do
+      for _, p in ipairs {1, 2, 3} do
+        local got, got_grads = ml.jit(function(m, b)
+          return ml.value_and_grad(function(n)
+            return (nn.pipeline(n.layers, b, {microbatches = 3, schedule = schedule, body = body, last = last,
+              first = function(part) return part.x end}))
+          end)(m)
+        end, {mesh = stages(p)})(model, batch)
+        same({loss = loss, grads = grads}, {loss = got, grads = got_grads})
+      end
+    end
+  end)
+end)
+
+describe("nn.pipeline refuses, before anything runs,", function()
+  local model = new_model {layers = 4, dtype = "float32"}
+  local function call(options, p, layers, batch)
+    return function()
+      return ml.jit(function(m, b)
+        return nn.pipeline(layers or m.layers, b, with(m, options))
+      end, {mesh = stages(p or 2)})(model, batch or batch_of(4))
+    end
+  end
+
+  it("more stages than layers", function()
+    raises("pipeline_spec.lua:", call({microbatches = 2}, 8))
+    raises("[E_VALUE] nn.pipeline: 4 layers for 8 stages (mesh axis 'stage')", call({microbatches = 2}, 8))
+  end)
+
+  it("stages that do not fit, and names both", function()
+    local rngs = nn.Rngs(0)
+    local layers = {nn.Linear(4, 5, {rngs = rngs}), nn.Linear(6, 4, {rngs = rngs})}
+    raises("[E_SHAPE] nn.pipeline: stage 2 does not take what stage 1 gives, float32[2,3,5]: ",
+      call({microbatches = 2}, 2, layers))
+    local stack = nn.stack(2, function() return nn.Linear(4, 5, {rngs = rngs}) end)
+    raises("[E_SHAPE] nn.pipeline: layer 1 takes float32[2,3,4] and gives float32[2,3,5], which layer 2 does "
+      .. "not take", call({microbatches = 2}, 2, stack))
+  end)
+
+  it("rows that the microbatches do not divide", function()
+    raises("[E_SHAPE] nn.pipeline: ids has 30 rows, which 4 microbatches do not divide; take 28 or 32 rows, "
+      .. "or 1, 2, 3, 5, 6, 10, 15, 30 microbatches", call({microbatches = 4}, 2, nil, batch_of(30)))
+  end)
+
+  it("a loss outside under 1f1b", function()
+    raises("[E_VALUE] nn.pipeline: under 1f1b a microbatch goes back before later ones have gone forward",
+      nn.pipeline, model.layers, ml.ones {4, 3, 4}, {microbatches = 2, schedule = "1f1b"})
+  end)
+
+  it("a layer that is split over the stages", function()
+    local mesh = stages(2)
+    local split = ml.init(function(rngs)
+      return nn.stack(2, function() return nn.Linear(4, 4, {rngs = rngs, axes = P("stage")}) end)
+    end, {mesh = mesh, seed = 0})
+    raises("[E_SPEC] nn.pipeline: kernel is split on 'stage' along dim 2", function()
+      local step = ml.jit(function(s, x) return nn.pipeline(s, x, {microbatches = 2}) end, {mesh = mesh})
+      step(split, ml.ones {4, 4})
+    end)
+  end)
+
+  it("side effects of a stage", function()
+    raises("[E_STATE]", call {microbatches = 2, first = function(part)
+      ml.debug_print("%s", part.ids)
+      return model:first(part)
+    end})
+    raises("[E_STATE]", call {microbatches = 2, body = function(layer, x)
+      model.head.bias:set(model.head.bias:get() + 1)
+      return layer(x)
+    end})
+  end)
+
+  it("an axis and a schedule that are not there, and a loss that is none", function()
+    raises("stage = 'stag' is not an axis of", call {microbatches = 2, stage = "stag"})
+    raises("schedule = '1b1f'; there are gpipe and 1f1b", call {microbatches = 2, schedule = "1b1f"})
+    raises("[E_GRAD] nn.pipeline: last gives float32[2,3,4]", call {microbatches = 2,
+      last = function(x) return x end})
+  end)
+end)
