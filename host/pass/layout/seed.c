@@ -3,7 +3,13 @@
 #include "pass/layout/flow.h"
 #include "ir/explicit.h"
 
-/* What was written about the value: a parameter's layout, a constraint's, that of a global value
+/* Is it an argument of the program? What comes into a region lies as propagation finds. */
+static bool is_input(const Graph *g, Val v) {
+    const Node *n = graph_def(g, v);
+    return graph_opdef(g, n)->flags & OPF_PARAM && n->region == 0;
+}
+
+/* What was written about the value: an argument's layout, a constraint's, that of a global value
  * which leaves manual axes; NULL: nothing. */
 static const Layout *written(const Graph *g, Val v) {
     const Node *n = graph_def(g, v);
@@ -13,14 +19,14 @@ static const Layout *written(const Graph *g, Val v) {
     if (graph_opdef(g, n)->manual) outside = graph_opdef(g, n)->manual(n->attr, &enters);
     if (!enters) return outside;
     if (flags & OPF_CONSTRAINT) return *(const Layout *const *)n->attr;
-    return flags & OPF_PARAM ? graph_type(g, v)->layout : NULL;
+    return is_input(g, v) ? graph_type(g, v)->layout : NULL;
 }
 
 /* What the type says of the explicit axes stays as it is, and they go nowhere else. */
 static void seed_explicit(const Graph *g, Val v, Layout *l) {
     const Type *t = graph_type(g, v);
     uint32_t axes = explicit_axes_of(g->mesh, t->layout);
-    if (!axes || graph_opdef(g, graph_def(g, v))->flags & OPF_PARAM) return;
+    if (!axes || is_input(g, v)) return;
     Layout view;
     explicit_view(t, g->mesh, axes, &view);
     l->replicated |= (uint8_t)axes;
@@ -37,9 +43,7 @@ static void seed_explicit(const Graph *g, Val v, Layout *l) {
 void seed_all(const Graph *g, Layout *layout) {
     for (Val v = 1; v < g->value.n; v++) {
         Layout *l = &layout[v];
-        const OpDef *def = graph_opdef(g, graph_def(g, v));
-        bool param = def->flags & OPF_PARAM && graph_def(g, v)->region == 0;
-        bool closed = param || written(g, v);
+        bool closed = is_input(g, v) || written(g, v);
         layout_init(l, g->mesh, graph_type(g, v)->dims.rank);
         for (int d = flow_is_stack(g, v); d < l->rank; d++) l->dim[d].open = !closed;
         l->replicated =
