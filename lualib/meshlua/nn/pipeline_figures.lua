@@ -23,7 +23,8 @@ local MOST_COLUMNS <const> = 16 -- ticks of the table; of more the first and las
 ---@field held integer[] of each stage, 1-based: microbatches whose activations it holds at most
 ---@field ring integer microbatches that each place has room for
 ---@field hop_bytes integer what goes from a stage to the next for a microbatch
----@field hops integer hops of a place in a step, forward and backward
+---@field messages integer hops of microbatches forward, of all places; as many go backward
+---@field hops integer hops of a place in a step, forward and backward, those without a microbatch included
 ---@field stage_bytes integer Params of a place's layers, padding included
 ---@field shared_bytes integer Params that `first`, `last` and all stages read
 local Figures = {}
@@ -57,6 +58,7 @@ function M.new(taken)
   local p, m = self.places, self.microbatches
   self.idle, self.held = (p - 1) / (m + p - 1), {}
   self.ticks = self.schedule == "1f1b" and m + 2 * (p - 1) or 2 * (m + p - 1)
+  self.messages = m * (p - 1)
   self.hops = p == 1 and 0 or 2 * (m + p - 1)
   for s = 0, p - 1 do
     self.held[s + 1] = self.schedule == "gpipe" and m or math.min(m, 2 * (p - 1 - s) + 1)

@@ -71,6 +71,15 @@ local function pipeline_forward(stages, inputs, num_microbatches, order)
   return ml.concat(outputs), counts
 end
 
+--- The stages as one plan over a mesh that has a device for each.
+local LINE = ml.Mesh({0, 1, 2, 3}, {"stage"})
+local function as_one_plan(stages, inputs, num_microbatches)
+  local step = ml.jit(function(list, x)
+    return nn.pipeline(list, x, {microbatches = num_microbatches})
+  end, {mesh = LINE})
+  return step(stages, inputs), step:plan(stages, inputs)
+end
+
 describe("pipeline stages", function()
   it("001 L414: four of them, 784-512-512-256-10", function()
     local x, shapes = random.normal(random.key(9), {32, 784}), {}
@@ -96,6 +105,14 @@ describe("pipeline stages", function()
     for _, microbatch in ipairs(as_written:split(4)) do helper.close(last_microbatch, microbatch, 1e-5) end
     assert.truthy(helper.difference(wanted, as_written, 1e-3))
     helper.raises("[E_INDIVISIBLE]", pipeline_forward, stages, inputs:slice {1, 30}, 4) -- 28 rows would be lost
+    -- As one plan: the stages differ, so that each device has its Params, and what goes on, as a padded row.
+    local one, plan = as_one_plan(stages, inputs, 4)
+    helper.close(wanted, one, 1e-5)
+    local hop = plan:collectives()[1]
+    assert.same({"ppermute", 7, 8 * 784 * 4}, {hop.op, hop.times, hop.bytes})
+    helper.raises("inputs has 30 rows, which 4 microbatches do not divide; take 28 or 32 rows", function()
+      nn.pipeline(stages, {inputs = inputs:slice {1, 30}}, {microbatches = 4})
+    end)
   end)
 
   it("001 L944: fewer microbatches send less and wait more", function()
@@ -108,6 +125,16 @@ describe("pipeline stages", function()
     assert.equal(eight.messages, 4 * two.messages)
     helper.close(0.27, eight.bubble, 5e-3)
     helper.close(0.60, two.bubble, 1e-9)
+    -- As one plan: the same, and what it says of itself beforehand.
+    for num_microbatches, by_hand in pairs {[8] = eight, [2] = two} do
+      local one, plan = as_one_plan(stages, inputs, num_microbatches)
+      local figures = nn.explain_pipeline(stages, inputs, {microbatches = num_microbatches, mesh = LINE})
+      helper.close(output, one, 1e-5)
+      helper.close(by_hand.bubble, figures.idle, 1e-12)
+      assert.equal(by_hand.messages, figures.messages)
+      assert.equal(by_hand.ticks, plan:collectives()[1].times)
+      assert.equal(figures.hop_bytes, plan:collectives()[1].bytes)
+    end
   end)
 
   it("001 L467: with a device for each stage", function()
