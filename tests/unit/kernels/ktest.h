@@ -75,6 +75,27 @@ static inline char *kt_at(const Tensor *x, int64_t i) {
     return p;
 }
 
+/* Goes over the elements, row-major: without the divisions of kt_at, and counting them once.
+ * for (Walk w = walk_of(&x); w.left; walk_on(&w)) ... w.at */
+typedef struct Walk {
+    char *at;
+    int64_t left, index[K_MAX_RANK];
+    const Tensor *x;
+} Walk;
+
+static inline Walk walk_of(const Tensor *x) {
+    return (Walk){.at = x->t.data, .left = kt_count(x), .x = x};
+}
+static inline void walk_on(Walk *w) {
+    w->left--;
+    for (int d = w->x->t.rank - 1; d >= 0; d--) {
+        w->at += w->x->strides[d];
+        if (++w->index[d] < w->x->dims[d]) return;
+        w->at -= w->x->dims[d] * w->x->strides[d];
+        w->index[d] = 0;
+    }
+}
+
 /* The struct holds its own dims and strides, so a copy of it must be told where they are. */
 static inline Tensor *kt_fix(Tensor *x) {
     x->t.dims = x->dims;

@@ -79,8 +79,8 @@ static inline void kt_put_int(DType t, void *p, int64_t i) {
 /* Floats in [lo, hi]; integers in it too, or of all sizes and signs if it is [0, 0]. */
 static inline void fill(Tensor *x, double lo, double hi) {
     DType t = x->t.dtype;
-    for (int64_t i = 0; i < kt_count(x); i++) {
-        void *p = kt_at(x, i);
+    for (Walk w = walk_of(x); w.left; walk_on(&w)) {
+        void *p = w.at;
         int64_t any = (int64_t)(rnd() >> below(63)) - (rnd() % 2 ? (int64_t)1 << below(30) : 0);
         if (kt_is_float(t))
             kt_put_float(t, p, uniform(lo, hi));
@@ -92,8 +92,8 @@ static inline void fill(Tensor *x, double lo, double hi) {
 /* Some elements become NaN, infinite, or a signed zero. */
 static inline void sprinkle(Tensor *x) {
     static const double odd[] = {NAN, INFINITY, -INFINITY, 0.0, -0.0};
-    for (int64_t i = 0; kt_is_float(x->t.dtype) && i < kt_count(x); i++)
-        if (rnd() % 16 == 0) kt_put_float(x->t.dtype, kt_at(x, i), odd[below(5)]);
+    for (Walk w = walk_of(x); kt_is_float(x->t.dtype) && w.left; walk_on(&w))
+        if (rnd() % 16 == 0) kt_put_float(x->t.dtype, w.at, odd[below(5)]);
 }
 
 #endif

@@ -39,7 +39,7 @@ static Shapes shapes(int64_t most) {
     int64_t all = 1;
     for (int d = 0; d < s.nrow; d++) {
         if (all * s.row[d] > 2000) s.row[d] = 1;
-        all *= s.row[d];
+        all *= s.row[d] ? s.row[d] : 1; /* as many bytes lie in the block of one without elements */
     }
     if (s.nrow && t->ids[s.nrow - 1] < 0 && all < 20) s.row[s.nrow - 1] = 1300;
     s.ntable = of_table + t->naxes;
