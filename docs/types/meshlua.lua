@@ -3663,13 +3663,14 @@ function ml.visualize_sharding(x, options) end
 ---@return any
 function ml.abstract(fn, ...) end
 
---- Calls fn on each of n microbatches, and gives the means of what it returns.
+--- Calls fn on each of n microbatches, and gives the means of what it returns; bits = "mesh": the same bits on every mesh.
 ---@param n integer
 ---@param fn function
 ---@param batch any
+---@param options? {bits?: string}
 ---@return any
 ---@return any ...
-function ml.accumulate(n, fn, batch) end
+function ml.accumulate(n, fn, batch, options) end
 
 --- All partial results of an associative function of two.
 ---@param fn function
