@@ -113,6 +113,8 @@ describe("several GPUs", function()
     end
   end)
 
+  check("exchange over iterations of a loop", function() same(2, "tests/dist/scripts/layers.lua 2") end)
+
   if ALL then check("send through the host's memory where that is asked for", function()
     local script = helper.file([[
       local ml = require "meshlua"

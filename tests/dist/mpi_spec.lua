@@ -32,6 +32,13 @@ describe("many processes", function()
     same(helper.watched and {{4, 2}} or {{2, 4}, {8, 1}}, "tests/dist/scripts/loops.lua")
   end)
 
+  check("exchange over iterations of a loop", function()
+    same(SPLITS, "tests/dist/scripts/layers.lua 8")
+    if helper.watched then return end
+    local words = [[-e 'require("meshlua").config {passes = {overlap = true}}' ]]
+    same({{2, 4}}, words .. "tests/dist/scripts/train.lua fsdp_tp 4 2 scan")
+  end)
+
   check("work while an exchange is on its way, with the same bits", function()
     local path = helper.file ""
     local out, err, code = run(2, 4, "tests/dist/scripts/beside.lua " .. path)

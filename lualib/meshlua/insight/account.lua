@@ -110,15 +110,25 @@ local Sums = {__index = function(account, name)
   return rawget(account, name)
 end}
 
+--- The buffers of what is waited for in the next turn of a loop, whose items these are.
+local function late_in(items, first, last)
+  local late = {}
+  for i = first, last do
+    local s = items[i].step
+    if items[i].kind == "done" and s.shift and s.shift < 0 then late[s.inputs[1].buffer] = true end
+  end
+  return late
+end
+
 --- The seconds that the items take where a collective runs beside what does not read it: a clock for what is computed,
 --- one for what is sent within hosts and one for what goes between them; who reads a buffer waits for who wrote it. A
---- loop takes its turns one after the other.
+--- loop takes its turns one after the other; of what goes from one turn to the next the first, or last, is alone.
 ---@param items table[]
 ---@param times number[]? of each item, all its times; nil: at best
 ---@return number
 function M.wall(items, times)
   local ready, computing, sending = {}, 0, {0, 0}
-  local function run(first, last)
+  local function run(first, last, loop)
     local i = first
     while i <= last do
       local item, s = items[i], items[i].step
@@ -129,21 +139,28 @@ function M.wall(items, times)
       if item.kind == "loop" then
         computing = math.max(computing, start)
         sending = {math.max(sending[1], computing), math.max(sending[2], computing)}
-        run(i + 1, i + s.inside)
-        computing = math.max(computing, sending[1], sending[2])
+        local own = {start = computing, alone = 0, trips = s.trips or 1,
+          late = late_in(items, i + 1, i + s.inside)}
+        run(i + 1, i + s.inside, own)
+        computing = math.max(computing, sending[1], sending[2]) + own.alone
         i = i + s.inside
       elseif item.kind ~= "done" then
         local over
         if s.axes then
           local way = item.between > 0 and 2 or 1
-          sending[way] = math.max(sending[way], start, computing) + seconds
-          over = sending[way]
+          local crosses = loop and ((s.shift or 0) > 0 or loop.late[s.outputs[1].buffer])
+          if crosses then
+            loop.alone = loop.alone + seconds / loop.trips
+            sending[way] = math.max(sending[way], loop.start) + seconds * (1 - 1 / loop.trips)
+          else
+            sending[way] = math.max(sending[way], start, computing) + seconds
+            over = sending[way]
+          end
         else
           computing = math.max(computing, start) + seconds
           over = computing
         end
-        local ahead = s.shift and s.shift > 0 -- who reads it does so in the next turn
-        for _, v in ipairs(ahead and {} or s.outputs) do ready[v.buffer] = over end
+        for _, v in ipairs(s.outputs) do ready[v.buffer] = over or ready[v.buffer] end
       end
       i = i + 1
     end

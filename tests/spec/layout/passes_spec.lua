@@ -207,6 +207,27 @@ describe("switching passes:", function()
     assert.equal(#on:collectives(), waits, "every result is waited for")
   end)
 
+  it("overlap: of layers that are a loop, the next weight and the last gradient are on their way", function()
+    local function fn(w, x)
+      local grad = ml.grad(function(v)
+        local last = ml.scan(function(c, layer) return c:matmul(layer) end, x, v)
+        return (last * last):mean()
+      end)(w)
+      return ml.constrain(w - grad, P(nil, "data"))
+    end
+    for layers = 1, 4 do
+      local w, x = whole(1, {layers, 16, 16}, P(nil, "data")), whole(2, {8, 16}, P "data")
+      local off, on = both("overlap", fn, w, x)
+      assert.same(#off:collectives(), #on:collectives())
+      local crossing = {}
+      for _, s in ipairs(on:steps()) do
+        if s.shift then crossing[#crossing + 1] = s.kernel .. " " .. s.shift end
+      end
+      local wanted = {"all_gather 1", "all_gather 1", "done -1"}
+      assert.same(layers > 1 and wanted or {}, crossing)
+    end
+  end)
+
   it("overlap: what is sent is held until the wait, where it is a copy, too", function()
     local grid = ml.make_mesh({4, 2}, {"x", "y"})
     ml.config {passes = {overlap = true}}

@@ -96,6 +96,43 @@ describe("the GPT recipe", function()
     helper.close(run(model, ids), step(model, rngs, ids), 1e-6)
   end)
 
+  it("as a loop it has the same bits, and each block its own keys", function()
+    local ids = tokens(8, 17, 64)
+    local function gradients(scan, rules, overlap)
+      ml.config {passes = {overlap = overlap}}
+      local where = {mesh = ml.make_mesh({4, 2}, {"data", "model"}), rules = gpt.rules[rules]}
+      local model = made({layers = 3, dropout = 0.2, scan = scan}, where)
+      local step = ml.jit(function(m, rngs, x)
+        return ml.value_and_grad(function(n)
+          return gpt.loss(n, x:slice(false, {1, 16}), x:slice(false, {2, 17}), rngs)
+        end)(m)
+      end, where)
+      local loss, grads = step(model, nn.Rngs {dropout = 7}, ids)
+      local all = {loss = loss:item()}
+      ml.tree.visit(grads, function(path, g)
+        if path:match "^h%.%d" or not path:match "^h%." then
+          all[path] = ml.all_gather_to_host(g):bytes()
+        else
+          for i = 1, 3 do all["h." .. i .. path:sub(2)] = ml.all_gather_to_host(g:at(i)):bytes() end
+        end
+      end)
+      return all
+    end
+    finally(function() ml.config {passes = {overlap = "default"}} end)
+    for _, rules in ipairs {"dp", "fsdp_tp"} do
+      local written_out = gradients(false, rules, "default")
+      assert.same(written_out, gradients(true, rules, "default"), rules)
+      assert.same(written_out, gradients(true, rules, true), rules .. ", overlap")
+    end
+  end)
+
+  it("as a loop it generates what its blocks do", function()
+    local blocks, loop = made(), made {scan = true}
+    local prompt = {{5, 7, 11}}
+    local how = {max_tokens = 6, temperature = 0}
+    assert.same(ml.generate(blocks, prompt, how), ml.generate(loop, prompt, how))
+  end)
+
   it("the schedule warms up and ends at min_lr", function()
     local cfg = config {warmup = 5, steps = 20, lr = 1e-2, min_lr = 1e-3}
     local at = gpt.schedule(cfg)

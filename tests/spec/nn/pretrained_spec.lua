@@ -152,6 +152,17 @@ for _, case in ipairs(MODELS) do
       end
     end)
 
+    if recipe.formats.stack then it("comes as a loop, and goes", function()
+      local model = assert(recipe.from_pretrained(FOLDER .. name))
+      local loop, cfg = assert(recipe.from_pretrained(FOLDER .. name, {config = {scan = true}}))
+      assert.equal(logits(recipe, model, name):bytes(), logits(recipe, loop, name):bytes())
+      for _, ending in ipairs {".d", ".gguf"} do
+        local path = place(ending)
+        assert(recipe.save_pretrained(path, loop, cfg))
+        assert.same(bytes_of(model), bytes_of(assert(recipe.from_pretrained(path))))
+      end
+    end) end
+
     it("comes into a mesh as it comes into one device", function()
       local whole = bytes_of(assert(recipe.from_pretrained(FOLDER .. name)))
       local mesh = ml.make_mesh({2, 2}, {"data", "model"})
