@@ -30,8 +30,9 @@ end
 --- passes: {bucket = false, ...} switches what only changes the cost of plans, from then on; "default" undoes it.
 --- The names: reuse (a gathered value serves every use), hoist (what a loop only adds up is summed over devices
 --- behind it), reassociate (a sum of partial sums is reduced once), bucket (all_reduces go together), overlap
---- (collectives run beside work; by default where links do not need the processor), sum_products (a sum of products
---- is one product of longer operands), fuse (elementwise ops run as one kernel).
+--- (collectives run beside work, that of other iterations of a loop, too; by default where links do not need the
+--- processor), sum_products (a sum of products is one product of longer operands), fuse (elementwise ops run as one
+--- kernel).
 ---@param options {devices: integer|string, passes: table<string, boolean|"default">}
 function M.config(options)
   options = lib.options("config", options)

@@ -1,9 +1,9 @@
 -- many.lua: random programs by the thousand, in processes of their own, so that one that aborts ends no other:
 --   meshlua --devices=8 tests/fuzz/many.lua nested 50000 [first seed]
 -- The kinds: auto, explicit, mixed, nested, nested_explicit, nested_mixed (programs.lua), manual (manual.lua), meshes
--- (meshes.lua). It prints the seeds that fail, and how far it is: who stops it goes on with the seed it came to.
+-- (meshes.lua), loops (loops.lua). It prints the seeds that fail, and how far it is: who stops it goes on with the seed it came to.
 local folder = arg[0]:match "^(.*)many%.lua$"
-local kinds = {manual = "manual", meshes = "meshes"}
+local kinds = {manual = "manual", meshes = "meshes", loops = "loops"}
 for kind in ("auto explicit mixed nested nested_explicit nested_mixed"):gmatch "%S+" do
   kinds[kind] = "programs"
 end

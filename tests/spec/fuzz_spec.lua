@@ -2,6 +2,7 @@
 -- fuzz_spec.lua: random programs give the same on a mesh as on one device, values and gradients. More of them:
 --   meshlua --devices=8 tests/fuzz/many.lua KIND COUNT FIRST
 local helper = require "spec.helper"
+local loops = require "fuzz.loops"
 local meshes = require "fuzz.meshes"
 local ml = require "meshlua"
 local programs = require "fuzz.programs"
@@ -44,6 +45,17 @@ describe("random programs are the same on a mesh as on one device:", function()
       local ok, bad = pcall(meshes.check, pair)
       if not ok or bad then error(meshes.describe(pair) .. "\n-- " .. tostring(bad)) end
     end
+  end)
+
+  it("loops with overlap have the bits of those without", function()
+    local count, crossing = helper.watched and 12 or 60, 0
+    for seed = 1, count do
+      local program = loops.make(seed)
+      local ok, bad = pcall(loops.check, program)
+      if not ok or bad then error(loops.describe(program) .. "\n-- " .. tostring(bad)) end
+      crossing = crossing + program.crossing
+    end
+    assert(crossing > count // 2, crossing)
   end)
 
   for _, mode in ipairs {"explicit", "mixed", "nested_explicit", "nested_mixed"} do
