@@ -105,9 +105,9 @@ static Err check_step(Ctx *cx, const Plan *p, int32_t step) {
 
 /* ---- collectives on their way ---- */
 
-typedef struct Flight {
+typedef struct PlanFlight {
     int32_t step, loop; /* the innermost loop around it, or -1 */
-} Flight;
+} PlanFlight;
 
 static const PlanStride *stride_of(const Plan *p, const PlanValue *v, int32_t loop) {
     for (int i = 0; loop >= 0 && i < v->per_slice.n; i++) {
@@ -118,8 +118,8 @@ static const PlanStride *stride_of(const Plan *p, const PlanValue *v, int32_t lo
 }
 
 /* May a value of the flight, and one of the step so many turns later, have bytes in common? */
-static bool may_meet(const Plan *p, const Flight *f, int32_t flown, int32_t step, int32_t touched,
-                     int32_t turns) {
+static bool may_meet(const Plan *p, const PlanFlight *f, int32_t flown, int32_t step,
+                     int32_t touched, int32_t turns) {
     const PlanValue *a = plan_value(p, flown), *b = plan_value(p, touched);
     if (a->buffer != b->buffer || is_empty(p, a) || is_empty(p, b)) return false;
     const PlanStride *s = stride_of(p, a, f->loop), *t = stride_of(p, b, f->loop);
@@ -129,7 +129,7 @@ static bool may_meet(const Plan *p, const Flight *f, int32_t flown, int32_t step
     return s->ring ? apart % s->ring == 0 : apart == 0;
 }
 
-static Err check_beside(Ctx *cx, const Plan *p, const Flight *f, int32_t step, int32_t turns) {
+static Err check_beside(Ctx *cx, const Plan *p, const PlanFlight *f, int32_t step, int32_t turns) {
     const PlanStep *c = plan_step(p, f->step), *s = plan_step(p, step);
     if (s->kind == STEP_DONE) return E_OK;
     for (int i = 0; i < s->in.n + s->out.n; i++) {
@@ -147,7 +147,7 @@ static Err check_beside(Ctx *cx, const Plan *p, const Flight *f, int32_t step, i
 }
 
 /* What is on its way over the end of a turn has its memory as long as the loop. */
-static Err check_stays(Ctx *cx, const Plan *p, const Flight *f, PlanSpan values) {
+static Err check_stays(Ctx *cx, const Plan *p, const PlanFlight *f, PlanSpan values) {
     int32_t end = f->loop + plan_steps_in(p, plan_step(p, f->loop));
     for (int i = 0; i < values.n; i++) {
         int32_t id = PLAN_LIST(p, int32_t, values)[i];
@@ -160,7 +160,7 @@ static Err check_stays(Ctx *cx, const Plan *p, const Flight *f, PlanSpan values)
 
 static Err check_flight(Ctx *cx, const Plan *p, int32_t step) {
     const PlanStep *s = plan_step(p, step);
-    Flight f = {step, plan_loop_around(p, step)};
+    PlanFlight f = {step, plan_loop_around(p, step)};
     int32_t done = s->kind == STEP_COLLECTIVE ? plan_done_of(p, step) : -1, end = done - 1;
     if (done < 0) return E_OK;
     if (done < step) {

@@ -27,8 +27,7 @@ local lines = {
     return ("ml.fori_loop(0, %d, function(_, t) return ml.tanh(t + %s) end, %s)"):format(g.int(1, 3), b, a)
   end,
   function(a, b)
-    return ("ml.cond(ml.gt(ml.mean(%s), 0), function(t) return t * 0.5 end, function(t) return t + 1 end, %s)")
-      :format(b, a)
+    return ("ml.cond(ml.gt(ml.mean(%s), 0), function(t) return t * 0.5 end, ml.tanh, %s)"):format(b, a)
   end,
 }
 
@@ -94,7 +93,8 @@ local function run(program, inputs, on)
   local step = ml.jit(ml.value_and_grad(fn, {argnums = wrt, has_aux = true}), {mesh = program.mesh})
   local crossing, bytes = 0, {}
   for _, s in ipairs(step:plan(table.unpack(inputs)):steps()) do
-    if s.shift and (s.kind == "collective" or s.kind == "done" and s.shift < 0) then crossing = crossing + 1 end
+    local crosses = s.shift and (s.kind == "collective" or s.kind == "done" and s.shift < 0)
+    crossing = crossing + (crosses and 1 or 0)
   end
   ml.tree.visit({step(table.unpack(inputs))}, function(path, t)
     bytes[path] = ml.all_gather_to_host(t):bytes()
@@ -112,8 +112,9 @@ function M.check(program)
       ml.NamedSharding(program.mesh, spec))
   end
   local ok, bad = pcall(function()
-    local off, on = run(program, inputs, false), nil
-    on, program.crossing = run(program, inputs, true)
+    local off = run(program, inputs, false)
+    local on, crossing = run(program, inputs, true)
+    program.crossing = crossing
     for path, bytes in pairs(off) do
       if on[path] ~= bytes then return ("%s differs"):format(path) end
     end
@@ -129,8 +130,8 @@ function M.describe(program)
   local specs = {}
   for i, spec in ipairs(program.specs) do specs[i] = ("-- input %d: %s"):format(i, spec) end
   for i, spec in ipairs(program.constraints) do specs[#specs + 1] = ("-- C %d: %s"):format(i, spec) end
-  return ("-- seed %d on %s, %d iterations\n%s\n%s"):format(program.seed, tostring(program.mesh), program.length,
-    table.concat(specs, "\n"), program.source)
+  return ("-- seed %d on %s, %d iterations\n%s\n%s"):format(program.seed, tostring(program.mesh),
+    program.length, table.concat(specs, "\n"), program.source)
 end
 
 if folder then programs.run(M, arg) end

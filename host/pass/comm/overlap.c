@@ -53,8 +53,7 @@ static int32_t id_of(const Graph *g, const Node *n) {
     return g->value.at[n->out].node;
 }
 
-/* The collective, and what moves along with it, before node `place` and the regions that it owns.
- */
+/* The collective, and what moves along with it, before node `place` and what that owns. */
 static void move(Overlap *o, int32_t id, int32_t place) {
     const Node *n = graph_node(o->g, id);
     int32_t turn = 2 * o->begin[place];

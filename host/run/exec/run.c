@@ -196,15 +196,15 @@ static void land_all(ExecCall *c) {
 
 /* ---- loops and branches ---- */
 
-typedef struct Turn { /* of the innermost loop */
+typedef struct LoopTurn { /* of the innermost loop */
     const PlanControl *loop;
     int64_t i;
-} Turn;
+} LoopTurn;
 
-static void run_segments(ExecCall *c, int32_t first, int32_t n, const Turn *turn);
+static void run_segments(ExecCall *c, int32_t first, int32_t n, const LoopTurn *turn);
 
 /* Has the segment an iteration to do in this turn? Its operands are that one's. */
-static bool enter_turn(Exec *e, const Segment *s, const Turn *turn) {
+static bool enter_turn(Exec *e, const Segment *s, const LoopTurn *turn) {
     if (!turn) return true;
     const PlanControl *loop = turn->loop;
     int64_t i = turn->i + s->shift;
@@ -232,7 +232,7 @@ static bool goes_on(ExecCall *c, const PlanControl *control, const OperandRef *s
     return read_steer(c, steer, &on, sizeof on) && on;
 }
 
-static void run_control(ExecCall *c, const Segment *s, int32_t first, const Turn *turn) {
+static void run_control(ExecCall *c, const Segment *s, int32_t first, const LoopTurn *turn) {
     Exec *e = c->e;
     const PlanStep *step = plan_step(e->plan, s->first);
     const PlanControl *control = &step->control;
@@ -246,14 +246,14 @@ static void run_control(ExecCall *c, const Segment *s, int32_t first, const Turn
         return;
     }
     for (int64_t i = -control->ahead; goes_on(c, control, steer, i); i++)
-        run_segments(c, first, s->body[0], &(Turn){control, i});
+        run_segments(c, first, s->body[0], &(LoopTurn){control, i});
 }
 
 static void reach(ExecCall *c, const Segment *s) {
     if (c->reached < s->first + s->n) c->reached = s->first + s->n;
 }
 
-static void run_segments(ExecCall *c, int32_t first, int32_t n, const Turn *turn) {
+static void run_segments(ExecCall *c, int32_t first, int32_t n, const LoopTurn *turn) {
     Exec *e = c->e;
     for (int32_t i = first; i < first + n && !atomic_load(&c->failed); i++) {
         const Segment *s = &e->segment.at[i];

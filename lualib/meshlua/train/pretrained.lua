@@ -253,7 +253,8 @@ function M.from_pretrained(recipe, path, options)
   local model = M.blank(recipe, cfg, {mesh = options.mesh, rules = options.rules})
   local loaded
   loaded, message, code = load.load(found.path,
-    {into = model, cast = true, map = map_of(recipe, found.format, cfg), numbers = recipe.formats.numbers(cfg)})
+    {into = model, cast = true, map = map_of(recipe, found.format, cfg),
+      numbers = recipe.formats.numbers(cfg)})
   if not loaded then return nil, message, code end
   return model, cfg, found.description
 end

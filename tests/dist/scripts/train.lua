@@ -9,7 +9,8 @@ local scan = arg[4] == "scan"
 local tiny = scan or arg[4] == "tiny"
 local STEPS = tiny and 3 or 20
 local mesh = ml.make_mesh({tonumber(arg[2]), tonumber(arg[3])}, {"data", "model"})
-local cfg, model, optimizer, step = small_gpt(mesh, arg[1], {layers = scan and 4 or tiny and 1 or 2, scan = scan,
+local cfg, model, optimizer, step = small_gpt(mesh, arg[1], {
+  layers = scan and 4 or tiny and 1 or 2, scan = scan,
   width = tiny and 16 or 64, heads = 4, seq = tiny and 8 or 32,
   batch = tiny and 8 or 16, warmup = 2, steps = STEPS})
 
