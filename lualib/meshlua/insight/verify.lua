@@ -81,8 +81,8 @@ Report.__tostring = core.plain(function(self)
   local lines = {("differs on %s from one device: result %d, by %.2g of its largest element"):format(
     self.mesh, self.result, self.difference)}
   if self.exact then
-    lines[#lines + 1] = "its sums over the batch are made by leaves, which give the same bits on every mesh: something "
-      .. "behind or beside them is summed as the mesh cuts it"
+    lines[#lines + 1] = "its sums over the batch are made by leaves, which give the same bits on every mesh: "
+      .. "something behind or beside them is summed as the mesh cuts it"
   elseif self.op then
     lines[#lines + 1] = ("the first op that differs is %s at %s: %s, by %.2g"):format(self.op, self.where,
       self.type, self.op_difference)
@@ -278,8 +278,8 @@ function M.verify(step, ...)
   local values, nodes, other = there:results(), there:nodes(), here:nodes()
   if exact then
     local i, d = first_unequal(a, b)
-    return setmetatable({ok = not i, exact = true, mesh = tostring(mesh):match "^[^ ]+ ?[^{]-%)", results = #values,
-      result = i, difference = d or 0, repeated = {}, sums = {}}, Report)
+    return setmetatable({ok = not i, exact = true, mesh = tostring(mesh):match "^[^ ]+ ?[^{]-%)",
+      results = #values, result = i, difference = d or 0, repeated = {}, sums = {}}, Report)
   end
   check_same(nodes, other)
   local by_value = dtypes_of(nodes)

@@ -23,8 +23,8 @@ local OF_TRAIN = {
     least = 1},
   {"accumulate", 1, "batches whose gradients a step gathers: --batch and --microbatches times N", value = "N",
     least = 1},
-  {"bits", "", "mesh: the same bits on every mesh over which the batch is split: it is cut into 8 leaves (mesh:N: so "
-    .. "many), whose sums are a tree", value = "WORD", form = {"^mesh$", "^mesh:[1-9]%d*$"},
+  {"bits", "", "mesh: the same bits on every mesh over which the batch is split: it is cut into 8 leaves "
+    .. "(mesh:N: so many), whose sums are a tree", value = "WORD", form = {"^mesh$", "^mesh:[1-9]%d*$"},
     expected = "mesh, or mesh:16"},
   {"seed", 0, "of parameters, data order, dropout and sample", value = "N"},
   {"data", "", "in place of the recipe's own", value = "FILE", path = true},

@@ -36,8 +36,8 @@ function M.leaves(values, size, sharding)
   end
   local parts = values.microbatches * devices
   if parts > n then
-    return nil, ("--bits=%s: %s on each of %s are more than its %s; take --bits=mesh:%d, or fewer microbatches")
-      :format(values.bits, lib.count(values.microbatches, "microbatch", "microbatches"),
+    return nil, ("--bits=%s: %s on each of %s are more than its %s; take --bits=mesh:%d, or fewer "
+      .. "microbatches"):format(values.bits, lib.count(values.microbatches, "microbatch", "microbatches"),
       lib.count(devices, "device"), lib.count(n, "leaf", "leaves"), parts), "E_VALUE"
   end
   return n
@@ -57,8 +57,8 @@ function M.fault(run)
       local entry = sharding.spec[d] or {}
       for _, name in ipairs(type(entry) == "table" and entry or {entry}) do
         if is_leaf_axis[name] then
-          return ("--bits: %s is split over %s, as the batch is, and sums over it would be cut as the mesh is; take "
-            .. "a rule set that leaves parameters whole there, as dp"):format(paths[i], name)
+          return ("--bits: %s is split over %s, as the batch is, and sums over it would be cut as the mesh "
+            .. "is; take a rule set that leaves parameters whole there, as dp"):format(paths[i], name)
         end
       end
     end
@@ -75,12 +75,14 @@ function M.text(run)
   for _, leaf in ipairs((tree.leaves(run.model))) do
     if core.is_box(leaf) and leaf.kind == "param" then bytes = bytes + 4 * leaf.size end
   end
-  local where = devices == 1 and "" or (" on each of %d devices along %s"):format(devices, table.concat(axes, " and "))
-  local cost = own == 1 and "" or ("; gradients of %d at a time are kept to be added (%s)"):format(math.min(own, 8),
-    core.bytes_text(math.min(own, 8) * bytes))
+  local kept = math.min(own, leaves.MOST)
+  local where = devices == 1 and "" or (" on each of %d devices along %s"):format(devices,
+    table.concat(axes, " and "))
   return ("bits: the batch is %s of %s, %d%s%s, added as a tree: the same bits on 1 to %d devices; batch "
-    .. "statistics are each leaf's own"):format(lib.count(n, "leaf", "leaves"), lib.count(size // n, "row"), own, where,
-    own == 1 and "" or " one after the other" .. cost, n)
+    .. "statistics are each leaf's own%s"):format(lib.count(n, "leaf", "leaves"), lib.count(size // n, "row"),
+    own, where, own > 1 and " one after the other" or "", n, own > 1
+    and ("; gradients of %d at a time are kept until they are added (%s)"):format(kept,
+    core.bytes_text(kept * bytes)) or "")
 end
 
 return M

@@ -118,7 +118,8 @@ local function prepare(recipe, values, config, records)
   local mesh = check(runs.mesh(values.mesh, values.explain and not values.checks))
   check(precision.of(config))
   check(runs.check_batch(mesh, rules, config.batch, values.microbatches))
-  local leaves = check(bits.leaves(values, config.batch, mesh and runs.batch_sharding(mesh, rules, config.batch)))
+  local sharding = mesh and runs.batch_sharding(mesh, rules, config.batch) or nil
+  local leaves = check(bits.leaves(values, config.batch, sharding))
   if values.audit > 0 and not (mesh and mesh.size > 1) then
     check(nil, ("--audit=%d: a mesh of several devices is needed"):format(values.audit), "E_VALUE")
   end
@@ -131,9 +132,9 @@ local function prepare(recipe, values, config, records)
     end
     check(said_by("E_VALUE", trained.apply, run.model, values, values.seed))
   end
-  local run = runs.new(recipe, {config = config, seed = values.seed, mesh = mesh, rules = rules, data = records,
-    microbatches = values.microbatches, leaves = leaves > 0 and leaves or nil, guard = guards.new(values),
-    prepare = begin, ema = values.ema})
+  local run = runs.new(recipe, {config = config, seed = values.seed, mesh = mesh, rules = rules,
+    data = records, microbatches = values.microbatches, leaves = leaves > 0 and leaves or nil,
+    guard = guards.new(values), prepare = begin, ema = values.ema})
   local split = run.leaves and bits.fault(run)
   if split then check(nil, split, "E_VALUE") end
   return run

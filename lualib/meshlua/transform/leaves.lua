@@ -9,6 +9,7 @@ local control = require "meshlua.transform.control"
 local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 local ops = require "meshlua.ops"
+local rules_of = require "meshlua.sharding.rules"
 local shard_map = require "meshlua.sharding.shard_map"
 local trace = require "meshlua.transform.trace"
 
@@ -16,7 +17,8 @@ local raise = lib.raise
 
 local M = {}
 
-local MOST = 8 -- so many leaves' results are kept until they are added
+--- So many leaves' results are kept until they are added.
+M.MOST = 8
 
 --- Is n 1, 2, 4, 8, ...?
 local function is_power(n) return n > 0 and n & (n - 1) == 0 end
@@ -45,7 +47,8 @@ function M.fault(what, rows, n, mesh, axes)
   if not is_power(n) then
     local below = 1
     while below * 2 < n do below = below * 2 end
-    return ("%d leaves are no binary tree; take %d or %d"):format(n, below, n < 1 and 2 or 2 * below), "E_VALUE"
+    local above = n < 1 and 2 or 2 * below
+    return ("%d leaves are no binary tree; take %d or %d"):format(n, below, above), "E_VALUE"
   end
   if rows % n ~= 0 then
     return ("%s has %s, which %d leaves do not divide; take %d or %d rows, or %d leaves or fewer (a power of "
@@ -63,25 +66,42 @@ function M.fault(what, rows, n, mesh, axes)
   end
 end
 
---- The mesh axes over which rows of the batch are split, and their mesh. What says so is the tensor; where nobody has
---- decided it yet (it was computed in the trace), the rules for the logical axis "batch".
+local function axes_list(entry) return type(entry) == "table" and entry or {entry or nil} end
+
+--- The mesh axes that the rules in context give the logical axis "batch"; nil: none does.
+local function axes_by_rules()
+  for _, rule in ipairs(core.mesh_current() and core.rules_current() or {}) do
+    if type(rule) == "table" and rule[1] == "batch" then
+      local entry = rules_of.spec_of({"batch"}, "the batch", 1)[1]
+      return axes_list(entry)
+    end
+  end
+end
+
+--- The mesh and its axes over which rows of the batch are split. The tensors say so; where they are whole, or were
+--- computed in the trace, which decides later, the rules for the logical axis "batch".
 local function axes_of(rows, names)
-  local mesh, axes, from = core.mesh_current(), nil, nil
+  local mesh, axes, from, known = core.mesh_current() or core.mesh_traced(), {}, nil, false
   for i, x in ipairs(rows) do
     local sharding = x.sharding
-    mesh = sharding.mesh or mesh
-    local entry = sharding.mesh and sharding.spec[1]
-    if entry and entry ~= core.P.unconstrained then
-      local own = type(entry) == "table" and entry or {entry}
-      if axes and table.concat(axes, ",") ~= table.concat(own, ",") then
-        raise("E_SPEC", "accumulate: the rows of %s are split over %s, those of %s over %s; a leaf has rows of "
-          .. "both, so device_put them alike", from, axes_text(axes), names[i], axes_text(own))
+    local own = axes_list(sharding.mesh and sharding.spec[1])
+    mesh, known = sharding.mesh or mesh, known or sharding.mesh ~= nil
+    if #own > 0 and own[1] ~= core.P.unconstrained then
+      if from and table.concat(axes, ",") ~= table.concat(own, ",") then
+        raise("E_SPEC", "accumulate: the rows of %s are split over %s, those of %s over %s; a leaf has rows "
+          .. "of both, so device_put them alike", from, axes_text(axes), names[i], axes_text(own))
       end
       axes, from = own, names[i]
     end
   end
+  local ruled = not from and axes_by_rules()
+  if not (known or ruled) and mesh and mesh.size > 1 then
+    raise("E_SPEC", "accumulate: nothing says over which axes of %s the rows are split: %s was computed in "
+      .. "the traced function, or is on no mesh; pass it as an argument that lies there, or give a rule for "
+      .. "the logical axis \"batch\"", mesh, names[1])
+  end
   local kept = {}
-  for _, name in ipairs(axes or {}) do
+  for _, name in ipairs(ruled or axes) do
     if mesh.shape[name] > 1 then kept[#kept + 1] = name end
   end
   return mesh, kept
@@ -93,8 +113,8 @@ local function check_order(mesh, axes)
   for i, name in ipairs(mesh and mesh.axis_names or {}) do at[name] = i end
   for _, name in ipairs(axes) do
     if at[name] < last then
-      raise("E_SPEC", "accumulate: the batch is split over %s, in another order than %s has its axes, in which "
-        .. "sums over devices are made; name them in that order", axes_text(axes), mesh)
+      raise("E_SPEC", "accumulate: the batch is split over %s, in another order than %s has its axes, in "
+        .. "which sums over devices are made; name them in that order", axes_text(axes), mesh)
     end
     last = at[name]
   end
@@ -136,10 +156,10 @@ end
 --- fn of each of n slices of the stacks, one after the other: of the first list that it returns the sums, of the
 --- second what the last slice gave.
 local function total(fn, stacks, n)
-  if n > MOST then -- runs of MOST leaves, then of sums of these
+  if n > M.MOST then -- runs of leaves, then of sums of these
     local runs = {}
-    for i, x in ipairs(stacks) do runs[i] = cut(x, n // MOST) end
-    return total(function(own) return total(fn, own, MOST) end, runs, n // MOST)
+    for i, x in ipairs(stacks) do runs[i] = cut(x, n // M.MOST) end
+    return total(function(own) return total(fn, own, M.MOST) end, runs, n // M.MOST)
   end
   local _, all = control.scan(function(_, slices)
     local sums, last = fn(slices)

@@ -198,8 +198,8 @@ local function by_leaves(n, fn, batch, rows, names)
     for i, box in ipairs(boxes) do
       local is_mean = lib.floats[box.dtype]
       if not is_mean and box.kind ~= "rng" then
-        raise("E_STATE", "accumulate: the function writes a Param of dtype %s; with bits = \"mesh\" each leaf "
-          .. "begins with what it held before, and there is no mean of what they make of it", box.dtype)
+        raise("E_STATE", "accumulate: the function writes a Param of dtype %s; with bits = \"mesh\" each "
+          .. "leaf begins with what it held before, and there is no mean of what they make of it", box.dtype)
       end
       local list = is_mean and add or keep
       list[#list + 1] = now[i]
@@ -242,7 +242,8 @@ function M.accumulate(n, fn, batch, options)
   lib.check_function("accumulate", fn)
   local bits = lib.options("accumulate", options).bits
   if bits ~= nil and bits ~= "mesh" then
-    raise("E_VALUE", "accumulate: bits = %s; \"mesh\" is the one word: the same bits on every mesh", lib.text(bits))
+    raise("E_VALUE", "accumulate: bits = %s; \"mesh\" is the one word: the same bits on every mesh",
+      lib.text(bits))
   end
   local rows, names = M.check_batch("microbatches", batch, n, not bits)
   if bits then

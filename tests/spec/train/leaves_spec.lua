@@ -34,8 +34,8 @@ function Net:__call(ids, rngs)
   return self.table:attend(self.drop(x, rngs)):constrain {"batch", "tokens", "vocab"}
 end
 
-local RULES = {{"batch", "data"}, {"batch", false}, {"hidden", "model"}, {"hidden", false}, {"heads", "model"},
-  {"heads", false}, {"tokens", false}, {"embed", false}, {"vocab", false}}
+local RULES = {{"batch", "data"}, {"batch", false}, {"hidden", "model"}, {"hidden", false},
+  {"heads", "model"}, {"heads", false}, {"tokens", false}, {"embed", false}, {"vocab", false}}
 
 --- The training step of a net, and its arguments.
 local function step_of(n, mesh)
@@ -85,7 +85,7 @@ end
 local function split(mesh, x, ...) return ml.device_put(x, NamedSharding(mesh, P(...))) end
 
 describe("leaves", function()
-  it("give the same bits on data:1, 2, 4, 8 and on no mesh: losses, norms, Params, moments, counts", function()
+  it("give the same bits on data:1, 2, 4, 8 and on no mesh: losses, Params, moments, counts", function()
     local want = trained(8, nil)
     assert.not_equal(want[1], want[2])
     for _, size in ipairs {1, 2, 4, 8} do assert.same(want, trained(8, mesh_of {size})) end
@@ -115,6 +115,19 @@ describe("leaves", function()
       local loss, gradient = leaves(16, of_part)(split(mesh_of {size}, x, "data"))
       assert.equal((sums[1][1] / 16):item(), loss:item())
       assert.equal(bits(sums[1][2] / 16), bits(gradient))
+    end
+  end)
+
+  it("lie where the rules put the batch, if it was computed in the trace", function()
+    local x, want = ml.random.normal(ml.random.key(0), {16, 33}), nil
+    for _, size in ipairs {1, 4} do
+      local mesh = mesh_of {size}
+      local step = ml.jit(function(v)
+        return ml.accumulate(8, function(part) return part:mean() end, v:sin(), {bits = "mesh"})
+      end, {mesh = mesh, rules = RULES})
+      local mean = step(split(mesh, x, "data"))
+      want = want or mean:item()
+      assert.equal(want, mean:item())
     end
   end)
 
@@ -151,12 +164,16 @@ describe("leaves", function()
   end)
 
   it("reduce once over devices, behind the last of them", function()
-    local step, args = step_of(8, mesh_of {4})
-    local plan = step:plan(table.unpack(args))
-    for _, c in ipairs(plan:collectives()) do
-      assert.equal("all_reduce", c.op)
-      assert.equal(1, c.times or 1)
-    end
+    local mesh = mesh_of {4}
+    local w, x = split(mesh, ml.ones {33, 7}), split(mesh, ml.ones {16, 33}, "data")
+    local step = ml.jit(function(v, batch)
+      return ml.accumulate(8, function(part)
+        return ml.value_and_grad(function(m) return (part:matmul(m) ^ 2):mean() end)(v)
+      end, batch, {bits = "mesh"})
+    end)
+    local list = step:plan(w, x):collectives()
+    assert.equal(1, #list)
+    assert.same({"all_reduce", 1, 4 * (33 * 7 + 1)}, {list[1].op, list[1].times, list[1].bytes})
   end)
 
   it("are what verify asks equal bits of; a sum beside them is found", function()
@@ -179,17 +196,20 @@ describe("leaves", function()
     for message, call in pairs {
       ["[E_VALUE] accumulate: 6 leaves are no binary tree; take 4 or 8"] = {6, x},
       ["[E_VALUE] accumulate: 0 leaves are no binary tree; take 1 or 2"] = {0, x},
-      ["[E_SHAPE] accumulate: the batch has 24 rows, which 16 leaves do not divide; take 16 or 32 rows, or 8 leaves "
-        .. "or fewer (a power of two)"] = {16, x},
-      ["[E_INDIVISIBLE] accumulate: 4 leaves for 8 devices along data: each has at least one; take 8 leaves, or 4 "
-        .. "devices or fewer"] = {4, split(mesh_of {8}, x, "data")},
-      ["[E_INDIVISIBLE] accumulate: 8 leaves do not lie evenly on the 3 devices along data; take 1, 2, 4 or another "
-        .. "power of two of them"] = {8, split(mesh_of {3}, x, "data")},
-      ["[E_SPEC] accumulate: the batch is split over model and data, in another order than Mesh(data=2, model=2)"] =
+      ["[E_SHAPE] accumulate: the batch has 24 rows, which 16 leaves do not divide; take 16 or 32 rows, or 8 "
+        .. "leaves or fewer (a power of two)"] = {16, x},
+      ["[E_INDIVISIBLE] accumulate: 4 leaves for 8 devices along data: each has at least one; take 8 leaves, "
+        .. "or 4 devices or fewer"] = {4, split(mesh_of {8}, x, "data")},
+      ["[E_INDIVISIBLE] accumulate: 8 leaves do not lie evenly on the 3 devices along data; take 1, 2, 4 or "
+        .. "another power of two of them"] = {8, split(mesh_of {3}, x, "data")},
+      ["[E_SPEC] accumulate: the batch is split over model and data, in another order than Mesh(data=2"] =
         {8, split(mesh_of({2, 2}, {"data", "model"}), x, {"model", "data"})},
     } do helper.raises(message, leaves(call[1], of_part), call[2]) end
-    helper.raises("[E_STATE] accumulate: bits = \"mesh\" is of traced functions", ml.accumulate, 8, of_part, x,
-      {bits = "mesh"})
+    helper.raises("[E_SPEC] accumulate: nothing says over which axes of Mesh(data=4)", ml.jit(function(v)
+      return ml.accumulate(8, of_part, v * 2, {bits = "mesh"})
+    end), split(mesh_of {4}, x, "data"))
+    helper.raises("[E_STATE] accumulate: bits = \"mesh\" is of traced functions", ml.accumulate, 8, of_part,
+      x, {bits = "mesh"})
     helper.raises("[E_VALUE] accumulate: bits = exact", ml.accumulate, 8, of_part, x, {bits = "exact"})
     helper.raises("[E_STATE] accumulate: there are leaves around it", leaves(2, function(part)
       return ml.accumulate(2, of_part, part, {bits = "mesh"})
@@ -210,12 +230,14 @@ describe("leaves", function()
     local data = helper.file(table.concat(text))
     local function train(options)
       return helper.shell(('"$MESHLUA" models/train.lua --layers=1 --width=16 --heads=2 --seq=8 --sample=0 '
-        .. '--dropout=0.1 --steps=2 --rules=dp --log-every=1 --eval-batches=0 --data=%s %s'):format(data, options))
+        .. '--dropout=0.1 --steps=2 --rules=dp --log-every=1 --eval-batches=0 --data=%s %s'):format(data,
+        options))
     end
     local want
     for _, on in ipairs {"none", "data:4", "none --microbatches=8"} do
       local metrics = helper.file ""
-      local out, err, code = train(("--bits=mesh --batch=16 --metrics=%s --overwrite --mesh=%s"):format(metrics, on))
+      local out, err, code = train(("--bits=mesh --batch=16 --metrics=%s --overwrite --mesh=%s"):format(
+        metrics, on))
       assert.equal(0, code, err)
       assert.truthy(out:find("bits: the batch is 8 leaves of 2 rows", 1, true), out)
       local held = {}
@@ -227,8 +249,8 @@ describe("leaves", function()
       assert.same(want, held)
     end
     for options, message in pairs {
-      ["--bits=mesh:16 --batch=24 --mesh=none"] = "--bits=mesh:16, --batch=24: the batch has 24 rows, which 16 leaves",
-      ["--bits=mesh --batch=16 --mesh=data:2 --microbatches=8"] = "take --bits=mesh:16, or fewer microbatches",
+      ["--bits=mesh:16 --batch=24 --mesh=none"] = "--batch=24: the batch has 24 rows, which 16 leaves",
+      ["--bits=mesh --batch=16 --mesh=data:2 --microbatches=8"] = "take --bits=mesh:16, or fewer",
       ["--bits=mesh --batch=16 --mesh=data:2 --rules=fsdp"] = "is split over data, as the batch is",
       ["--bits=maybe --mesh=none"] = "expected mesh, or mesh:16",
     } do
