@@ -219,15 +219,25 @@ function Decoder:new_cache(make, walk)
   return {layers = layers}
 end
 
---- What the head reads.
-function Decoder:features(ids, past)
+--- What the first layer reads.
+function Decoder:embedded(ids, past)
   local x = self.embed(ids)
   if self.scale then x = x * self.scale end
   if self.positions then x = x + self.positions(past and past.positions or ml.arange(ids.shape[2])) end
   if self.embed_norm then x = self.embed_norm(x) end
-  x = x:constrain {"batch", "tokens", "embed"}
-  local function through(layer, carry) return layer(carry) end
-  local again = self.policy and ml.remat(through, {policy = self.policy}) or through
+  return x:constrain {"batch", "tokens", "embed"}
+end
+
+local function through(layer, x) return layer(x) end
+
+--- The same, of whose inside a gradient keeps what the config says.
+local function again_of(self)
+  return self.policy and ml.remat(through, {policy = self.policy}) or through
+end
+
+--- What the head reads.
+function Decoder:features(ids, past)
+  local x, again = self:embedded(ids, past), again_of(self)
   if past then
     x = through_cache(self, x, past)
   elseif self.scan then
@@ -260,17 +270,28 @@ end
 ---@return table model
 function M.build(cfg, rngs) return Decoder(cfg, rngs) end
 
---- The mean loss in nats per token.
-function M.loss(model, ids, labels)
+--- The mean loss of what the head reads.
+local function loss_of(model, x, labels)
   local cross_entropy = nn.softmax_cross_entropy_with_integer_labels
-  if model.parts == 1 then return cross_entropy(model(ids), labels):mean() end
-  local x, sum = model:features(ids), 0.0
+  if model.parts == 1 then return cross_entropy(model:logits(x), labels):mean() end
+  local sum = 0.0
   local part = ml.remat(function(h, classes) return cross_entropy(model:logits(h), classes):sum() end)
   for i = 1, model.parts do
-    local from, to = (i - 1) * ids.shape[2] // model.parts + 1, i * ids.shape[2] // model.parts
+    local from, to = (i - 1) * labels.shape[2] // model.parts + 1, i * labels.shape[2] // model.parts
     sum = sum + part(x:slice(false, {from, to}, false), labels:slice(false, {from, to}))
   end
   return sum / labels.size
+end
+
+--- The mean loss in nats per token.
+function M.loss(model, ids, labels) return loss_of(model, model:features(ids), labels) end
+
+--- The model's parts for nn.pipeline; nil where its layers are no stack.
+function M.pipeline(model)
+  if not model.scan then return nil end
+  return {stack = model.layers, body = again_of(model),
+    first = function(part) return model:embedded(part.inputs) end,
+    last = function(x, part) return loss_of(model, model.norm(x), part.labels) end}
 end
 
 --- The learning rate of a step.
@@ -316,7 +337,11 @@ local function padded(name) return {name, "model", uneven = "pad"} end
 local heads, kv_heads, hidden = padded "heads", padded "kv_heads", {"mlp", "model"}
 local vocab, tokens = padded "vocab", {"tokens", "model"}
 
---- As those of models/llama.lua, with the vocabulary split as well.
+-- Layers on the places of a pipeline; where it does not divide them the last place passes over what is missing.
+local stages = {"layers", "stage", uneven = "pad"}
+
+--- As those of models/llama.lua, with the vocabulary split as well. pp, pp_tp, fsdp_pp: layers over `stage`, what is
+--- none whole along it.
 M.dense_rules = {
   dp = rules {data},
   tp = rules {data, heads, kv_heads, hidden, vocab},
@@ -324,6 +349,9 @@ M.dense_rules = {
   fsdp = rules {shard_matrices, data},
   fsdp_tp = rules {shard_matrices, data, heads, kv_heads, hidden, vocab},
   fsdp_tp_sp = rules {shard_matrices, data, heads, kv_heads, hidden, vocab, tokens},
+  pp = rules {stages, data},
+  pp_tp = rules {stages, data, heads, kv_heads, hidden, vocab},
+  fsdp_pp = rules {stages, shard_matrices, data},
 }
 
 -- The batch lies over the experts' axis as well, which splits all that is no expert as data does.
@@ -353,6 +381,7 @@ for name, set in pairs(M.dense_rules) do M.rules[name] = set end
 ---@return boolean
 function M.sensible(cfg, axis, size, host)
   if axis == "expert" then return cfg.experts % size == 0 end
+  if axis == "stage" then return size <= cfg.layers end
   return axis ~= "model" or size <= math.min(cfg.heads, math.max(2 * cfg.kv_heads, host))
 end
 

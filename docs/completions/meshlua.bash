@@ -15,6 +15,7 @@ _meshlua() {
     case $flag in
       --devices) words="1 2 4 8 cuda fake:8 fake:h100:8 fake:h200:8" ;;
       --dump) words="trace expand simplify propagate partition hoist comm overlap sum_products split fuse plan" ;;
+      --schedule) words="gpipe 1f1b" ;;
       --on-nan) words="stop skip rollback" ;;
       --on-spike) words="stop skip rollback" ;;
       --save-failure) words="stop warn" ;;
@@ -28,7 +29,7 @@ _meshlua() {
   fi
   case $verb in
     "") words="train chat plan inspect diff check convert replay tokenize doctor help --devices= --processes= --dump= --profile= --log-ranks= --timeout= --secret= --world-size= --rank= --local-rank= --master-addr= --master-port= --ops --types --env --help" ;;
-    train) words="--size= --mesh= --rules= --microbatches= --accumulate= --bits= --seed= --data= --tokenizer= --out= --metrics= --tensorboard= --config= --strict --overwrite --explain --checks --log-every= --eval-every= --eval-batches= --patience= --keep-best= --sample-every= --profile= --save-every= --keep= --resume= --from= --on-nan= --on-spike= --spike-window= --spike-factor= --freeze= --lr-of= --decay-of= --lora= --ema= --export= --audit= --save-failure= --help --devices= --processes= --dump= --profile= --log-ranks= --timeout= --secret= --world-size= --rank= --local-rank= --master-addr= --master-port= --ops --types --env --help" ;;
+    train) words="--size= --mesh= --rules= --microbatches= --accumulate= --schedule= --seed= --data= --tokenizer= --out= --metrics= --tensorboard= --config= --strict --overwrite --explain --checks --log-every= --eval-every= --eval-batches= --patience= --keep-best= --sample-every= --profile= --save-every= --keep= --resume= --from= --on-nan= --on-spike= --spike-window= --spike-factor= --freeze= --lr-of= --decay-of= --lora= --ema= --export= --audit= --save-failure= --help --devices= --processes= --dump= --profile= --log-ranks= --timeout= --secret= --world-size= --rank= --local-rank= --master-addr= --master-port= --ops --types --env --help" ;;
     chat) words="--system= --prompt= --raw --temperature= --top-k= --top-p= --min-p= --max-tokens= --seed= --context= --tokenizer= --recipe= --dtype= --mesh= --rules= --devices= --processes= --dump= --profile= --log-ranks= --timeout= --secret= --world-size= --rank= --local-rank= --master-addr= --master-port= --ops --types --env --help" ;;
     plan) words="--mesh= --rules= --size= --kernels= --html= --against= --microbatches= --data= --json --help --devices= --processes= --dump= --profile= --log-ranks= --timeout= --secret= --world-size= --rank= --local-rank= --master-addr= --master-port= --ops --types --env --help" ;;
     inspect) words="--follow --html= --json" ;;

@@ -31,7 +31,7 @@ complete -c meshlua -n '__fish_seen_subcommand_from train' -l mesh -x -d 'axes a
 complete -c meshlua -n '__fish_seen_subcommand_from train' -l rules -x -d 'the rule set'
 complete -c meshlua -n '__fish_seen_subcommand_from train' -l microbatches -x -d 'parts that a step cuts its batch into, to hold less at a time'
 complete -c meshlua -n '__fish_seen_subcommand_from train' -l accumulate -x -d 'batches whose gradients a step gathers: --batch and --microbatches times N'
-complete -c meshlua -n '__fish_seen_subcommand_from train' -l bits -x -d 'mesh: the same bits on every mesh over which the batch is split: it is cut into 8 leaves (mesh:N: so many), whose sums are a tree'
+complete -c meshlua -n '__fish_seen_subcommand_from train' -l schedule -x -a 'gpipe 1f1b' -d 'of a pipeline over the mesh axis stage, 1f1b where nothing is said'
 complete -c meshlua -n '__fish_seen_subcommand_from train' -l seed -x -d 'of parameters, data order, dropout and sample'
 complete -c meshlua -n '__fish_seen_subcommand_from train' -l data -r -d 'in place of the recipe\'s own'
 complete -c meshlua -n '__fish_seen_subcommand_from train' -l tokenizer -r -d 'makes the ids of a text: tokenizer.json, .tiktoken, sentencepiece\'s .model, GGUF'

@@ -39,6 +39,10 @@ describe("many processes", function()
     same({{2, 4}}, words .. "tests/dist/scripts/train.lua fsdp_tp 4 2 scan")
   end)
 
+  check("pass microbatches from stage to stage", function()
+    same(helper.watched and {{4, 2}} or {{2, 4}, {4, 2}, {8, 1}}, "tests/dist/scripts/pipeline.lua")
+  end)
+
   check("work while an exchange is on its way, with the same bits", function()
     local path = helper.file ""
     local out, err, code = run(2, 4, "tests/dist/scripts/beside.lua " .. path)

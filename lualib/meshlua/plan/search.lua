@@ -24,6 +24,16 @@ local function sensible(recipe, config, axes, sizes)
   return above_1 < 3 or last <= host
 end
 
+--- The names of the recipe's rule sets that are planned unasked: pipelines where the mesh is one for them.
+local function sets_of(recipe, mesh)
+  local names = {}
+  for _, name in ipairs(lib.names(recipe.rules or {})) do
+    local pipelined = runs.named_axes(recipe.rules[name])[runs.STAGE]
+    if not pipelined or mesh:find(runs.STAGE .. ":", 1, true) then names[#names + 1] = name end
+  end
+  return names
+end
+
 --- What rules say on a mesh of such axes, as a text: of two sets with the same a plan is the same. Logical axes go to
 --- the first rule all of whose axes the mesh has.
 local function effect_of(rules, axes)
@@ -65,7 +75,7 @@ function M.layouts(recipe, config, asked, ndevices)
     layout.name = mesh .. " " .. rules
     if layout.asked or not seen[same] then list[#list + 1], seen[same] = layout, true end
   end
-  local sets = asked.rules ~= "" and {asked.rules} or lib.names(recipe.rules or {})
+  local sets = asked.rules ~= "" and {asked.rules} or sets_of(recipe, asked.mesh)
   if #sets == 0 then sets = {""} end
   -- of sets that come to the same the simpler
   table.sort(sets, function(a, b) return #a < #b or #a == #b and a < b end)

@@ -26,6 +26,8 @@ local OF_TRAIN = {
   {"bits", "", "mesh: the same bits on every mesh over which the batch is split: it is cut into 8 leaves "
     .. "(mesh:N: so many), whose sums are a tree", value = "WORD", form = {"^mesh$", "^mesh:[1-9]%d*$"},
     expected = "mesh, or mesh:16"},
+  {"schedule", "", "of a pipeline over the mesh axis stage, 1f1b where nothing is said", value = "WORD",
+    words = {"gpipe", "1f1b"}},
   {"seed", 0, "of parameters, data order, dropout and sample", value = "N"},
   {"data", "", "in place of the recipe's own", value = "FILE", path = true},
   {"tokenizer", "", "makes the ids of a text: tokenizer.json, .tiktoken, sentencepiece's .model, GGUF",

@@ -134,7 +134,8 @@ local function prepare(recipe, values, config, records)
   end
   local run = runs.new(recipe, {config = config, seed = values.seed, mesh = mesh, rules = rules,
     data = records, microbatches = values.microbatches, leaves = leaves > 0 and leaves or nil,
-    guard = guards.new(values), prepare = begin, ema = values.ema})
+    guard = guards.new(values), prepare = begin, ema = values.ema,
+    schedule = values.schedule ~= "" and values.schedule or nil})
   local split = run.leaves and bits.fault(run)
   if split then check(nil, split, "E_VALUE") end
   return run

@@ -34,6 +34,11 @@ M.fields = {
   {"loss", "a function", "the mean loss of a batch, a scalar; rngs for dropout", needed = true,
     write = "(model, inputs, labels, rngs) return "
       .. "nn.softmax_cross_entropy_with_integer_labels(model(inputs, rngs), labels):mean() end"},
+  {"pipeline", "a function", "the model's parts for nn.pipeline, over a mesh axis `stage`: {stack =, "
+    .. "first =, last =, body =, rngs =}, rngs: true where they take keys; a part of the batch is {inputs =, "
+    .. "labels =}. Or nil: its layers are no stack",
+    write = "(model) return {stack = model.layers, first = function(part) return model.embed(part.inputs) "
+      .. "end, last = function(x, part) return loss(model.head(x), part.labels) end} end"},
   {"score", "a function", "the loss of each record, [batch], for evaluation; without it that is the mean "
     .. "of loss over whole batches", write = "(model, inputs, labels) return "
       .. "nn.softmax_cross_entropy_with_integer_labels(model(inputs), labels) end"},

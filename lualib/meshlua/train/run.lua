@@ -13,6 +13,7 @@ local meter_of = require "meshlua.train.meter"
 local microbatch = require "meshlua.transform.microbatch"
 local nn = require "meshlua.nn"
 local optim = require "meshlua.optim"
+local pipeline = require "meshlua.nn.pipeline"
 local precision = require "meshlua.train.precision"
 local profile = require "meshlua.profile"
 local recipes = require "meshlua.train.recipe"
@@ -22,6 +23,8 @@ local tree = require "meshlua.tree"
 
 local M = {}
 
+--- The mesh axis of a pipeline.
+M.STAGE = "stage"
 local UNTIMED = 3 -- the first steps trace, plan, choose between algorithms
 
 ---@class Run
@@ -187,14 +190,40 @@ local function on_mesh(mesh, tree_of_boxes)
   return tree_of_boxes
 end
 
+--- The schedule of the model's pipeline, over the mesh axis "stage"; nil: there is no such axis.
+local function schedule_of(self, schedule)
+  if not (self.mesh and self.mesh.shape[M.STAGE]) then
+    if not schedule then return nil end
+    lib.raise("E_VALUE", "train.run: a schedule is of a pipeline, and the mesh has no axis '%s'", M.STAGE)
+  end
+  local parts = self.recipe.pipeline and self.recipe.pipeline(self.model)
+  if parts then return schedule or "1f1b" end
+  if not schedule then return nil end
+  lib.raise("E_VALUE", "train.run: the recipe %s %s", self.recipe.name, self.recipe.pipeline
+    and "makes a pipeline of layers that are a stack: --layers=scan" or "has no pipeline: see M.pipeline")
+end
+
+--- A step's gradients and loss through the stages; `scaled` of a loss is what is differentiated.
+local function through_stages(self, model, batch, rngs, parts, scaled)
+  local loss
+  local _, grads = grad.value_and_grad(function(m)
+    local own = self.recipe.pipeline(m)
+    loss = pipeline.pipeline(own.stack, batch, {stage = M.STAGE, microbatches = parts,
+      schedule = self.schedule, first = own.first, last = own.last, body = own.body,
+      rngs = own.rngs and rngs or nil})
+    return scaled(loss)
+  end)(model)
+  return grads, loss
+end
+
 --- A run, ready for its first step. The seed decides the parameters, the order of the data and dropout.
 ---@param recipe table
 ---@param options {config: table, seed: integer, mesh: Mesh?, rules: table?, data: table, microbatches: integer?,
---- leaves: integer?, guard: Guard?, prepare: (fun(run: Run))?, ema: number?}
---- microbatches: into how many parts a step cuts its batch; default 1. leaves: in their place, for the same bits on every
---- mesh: see ml.accumulate. guard: says which updates count; default all
---- do. prepare: told of the run once it has its model, and no optimizer yet. ema: what a running mean of the parameters
---- keeps of itself; default none
+--- leaves: integer?, guard: Guard?, prepare: (fun(run: Run))?, ema: number?, schedule: string?}
+--- schedule: of a pipeline, where the mesh has an axis "stage"; default 1f1b. microbatches: into how many parts a step
+--- cuts its batch; default 1. leaves: in their place, for the same bits on every mesh: see ml.accumulate. guard: says
+--- which updates count; default all do. prepare: told of the run once it has its model, and no optimizer yet. ema: what
+--- a running mean of the parameters keeps of itself; default none
 ---@return Run
 function M.new(recipe, options)
   local config, seed, fault = options.config, options.seed, recipes.fault(recipe)
@@ -216,6 +245,7 @@ function M.new(recipe, options)
   end
   self.model = initialize.init(function(rngs) return recipe.build(config, rngs) end,
     {mesh = self.mesh, rules = self.rules, seed = seed})
+  self.schedule = schedule_of(self, options.schedule)
   if options.prepare then options.prepare(self) end
   self.optimizer = recipe.optimizer(self.model, config)
   if (options.ema or 0) > 0 then self.ema = optim.EMA(self.model, {decay = options.ema}) end
@@ -223,15 +253,20 @@ function M.new(recipe, options)
   if precision.of(config) == "float16" then self.loss_scale = on_mesh(self.mesh, optim.LossScale()) end
   if self.guard then self.guard.scaled = self.loss_scale ~= nil end
   self.train_step = self:jit(function(model, optimizer, rngs, inputs, labels, scale, ema, max_loss, max_norm)
+    local function scaled(loss) return scale and scale:scaled(loss) or loss end
     local function loss_of(m)
       local loss = recipe.loss(m, inputs, labels, rngs)
-      return scale and scale:scaled(loss) or loss, loss
+      return scaled(loss), loss
     end
-    local parts, how = options.leaves or options.microbatches or 1, options.leaves and {bits = "mesh"}
-    local _, grads, loss = microbatch.accumulate(parts, function(part)
-      inputs, labels = part[1], part[2]
-      return grad.value_and_grad(loss_of, {has_aux = true})(model)
-    end, {inputs, labels}, how or nil)
+    local parts, _, grads, loss = options.leaves or options.microbatches or 1
+    if self.schedule then
+      grads, loss = through_stages(self, model, {inputs = inputs, labels = labels}, rngs, parts, scaled)
+    else
+      _, grads, loss = microbatch.accumulate(parts, function(part)
+        inputs, labels = part[1], part[2]
+        return grad.value_and_grad(loss_of, {has_aux = true})(model)
+      end, {inputs, labels}, options.leaves and {bits = "mesh"} or nil)
+    end
     if scale then grads = scale:unscaled(grads) end
     local apply = max_loss
       and guards.counts(loss, optim.global_norm(grads), max_loss, max_norm, scale ~= nil) or nil

@@ -230,6 +230,58 @@ describe("nn.pipeline", function()
   end)
 end)
 
+describe("nn.explain_pipeline", function()
+  local model = new_model {layers = 4, dtype = "float32"}
+
+  it("shows who works on what in each tick, and what is held and sent", function()
+    local batch, mesh = batch_of(6), stages(2)
+    local figures = nn.explain_pipeline(model.layers, batch, with(model, {microbatches = 3, schedule = "1f1b",
+      mesh = mesh}))
+    assert.equal([[
+2 stages, 3 microbatches, 1f1b: 5 ticks
+tick     0    1    2    3    4
+stage 0  F0   F1   F2B0 B1   B2
+stage 1  .    F0B0 F1B1 F2B2 .
+idle: 25.0% of the time, (p - 1) / (m + p - 1)
+held at most: 3, 1 of 3 by stage, room for 3
+a hop: 96 B; a place makes 8 in a step, 768 B
+layers: 4, 2 of them on a place
+Params of a place's layers: 160 B
+Params that first and last read, 216 B:
+  whole on each place: it holds 216 B, and sends 216 B of gradients
+  split over the axis: it holds 108 B, and sends 108 B to gather them, 108 B of gradients]], tostring(figures))
+  end)
+
+  it("counts the hops that the plan has, and the microbatches that its table shows", function()
+    for _, schedule in ipairs {"gpipe", "1f1b"} do
+      local batch, mesh = batch_of(16), stages(4)
+      local options = {microbatches = 8, schedule = schedule, mesh = mesh}
+      local figures = nn.explain_pipeline(model.layers, batch, with(model, options))
+      local _, step = pipelined(model, batch, mesh, {microbatches = 8, schedule = schedule})
+      local hops = 0
+      for _, c in ipairs(step:plan(model, batch):collectives()) do
+        if c.op == "ppermute" then
+          hops = hops + c.times
+          assert.equal(figures.hop_bytes, c.bytes)
+        end
+      end
+      assert.equal(figures.hops, hops)
+      for s = 0, 3 do
+        local held, most, work = 0, 0, 0
+        for tick = 0, figures.ticks - 1 do
+          local f, b = figures:slot(s, tick)
+          held = held + (f and 1 or 0)
+          most = math.max(most, held)
+          held = held - (b and 1 or 0)
+          work = work + (f and 1 or 0) + (b and 1 or 0)
+        end
+        assert.same({figures.held[s + 1], 0, 16}, {most, held, work})
+        assert.is_true(most <= figures.ring)
+      end
+    end
+  end)
+end)
+
 describe("nn.pipeline refuses, before anything runs,", function()
   local model = new_model {layers = 4, dtype = "float32"}
   local function call(options, p, layers, batch)

@@ -317,7 +317,7 @@ describe("meshlua plan", function()
     {"a plan whose names are none", {"llama-3-8b", "--mesh=data:8", "--rules=fsdp",
       '--against=text:{"layouts":[{"mesh":{},"rules":5}]}'}, "it holds no plan", 2},
     {"a dtype that is none", {"llama-3-8b", "--precision=fp8"}, "--precision=fp8: expected", 2},
-    {"an unknown rule set", {"llama-3-8b", "--rules=tpp"}, "no such rule set; did you mean tp?", 2},
+    {"an unknown rule set", {"llama-3-8b", "--rules=ttp"}, "no such rule set; did you mean tp?", 2},
     {"a page that cannot be written", {"llama-3-8b", "--html=/nonexist/x.html"}, "/nonexist/x.html", 3},
     {"a plan that is none", {"llama-3-8b", "--mesh=data:8", "--rules=fsdp", "--against=models/gpt.lua"},
       "--against=models/gpt.lua: ", 2},
