@@ -4,16 +4,18 @@ local ml = require "meshlua"
 local out = require "out"
 local nn, P = ml.nn, ml.P
 
-local layers = nn.stack(8, function(i)
-  return nn.Linear(16, 16, {rngs = nn.Rngs(i), bias_init = nn.initializers.normal(0.1)})
-end)
+local function layers()
+  return nn.stack(8, function(i)
+    return nn.Linear(16, 16, {rngs = nn.Rngs(i), bias_init = nn.initializers.normal(0.1)})
+  end)
+end
 local x = ml.random.normal(ml.random.key(1), {16, 16})
 
 local function say(name, t) out.print("%s: %08x", name, out.hash(ml.all_gather_to_host(t):bytes())) end
 
 for _, sizes in ipairs {{1, 8}, {2, 4}, {4, 2}} do
   local mesh = ml.make_mesh(sizes, {"data", "stage"})
-  local stack = ml.device_put(layers, ml.NamedSharding(mesh, P("stage")))
+  local stack = ml.device_put(layers(), ml.NamedSharding(mesh, P("stage")))
   local batch = ml.device_put(x, ml.NamedSharding(mesh, P("data")))
   for _, schedule in ipairs {"gpipe", "1f1b"} do
     local step = ml.jit(function(l, rows)

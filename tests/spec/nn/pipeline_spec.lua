@@ -249,7 +249,8 @@ layers: 4, 2 of them on a place
 Params of a place's layers: 160 B
 Params that first and last read, 216 B:
   whole on each place: it holds 216 B, and sends 216 B of gradients
-  split over the axis: it holds 108 B, and sends 108 B to gather them, 108 B of gradients]], tostring(figures))
+  split over the axis: it holds 108 B, and sends 108 B to gather them, 108 B of gradients]],
+      tostring(figures))
   end)
 
   it("counts the hops that the plan has, and the microbatches that its table shows", function()

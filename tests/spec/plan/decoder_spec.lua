@@ -13,8 +13,8 @@ local function losses(mesh, rules, more, microbatches)
     batch = BATCH, warmup = 0}
   local config = lib.copy(decoder.config, lib.copy(small, more))
   local field = {shape = {SEQ}, dtype = "int32"}
-  local run = runs.new(decoder, {config = config, seed = 0, mesh = mesh, rules = decoder.rules[rules], microbatches = microbatches,
-    data = {train = {fields = {inputs = field, labels = field}}}})
+  local run = runs.new(decoder, {config = config, seed = 0, mesh = mesh, rules = decoder.rules[rules],
+    microbatches = microbatches, data = {train = {fields = {inputs = field, labels = field}}}})
   local ids = ml.arange(BATCH * SEQ):reshape(BATCH, SEQ):astype "int32"
   local inputs = ml.device_put(ids, run.shardings.inputs)
   local labels = ml.device_put(ids + 1, run.shardings.labels)
