@@ -12,7 +12,7 @@
  * no use, and cost a seventh of the time; ASAN_OPTIONS=malloc_context_size=30 brings them back. */
 const char *__asan_default_options(void);
 __attribute__((visibility("default"))) const char *__asan_default_options(void) {
-    return "allocator_may_return_null=1:malloc_context_size=4";
+    return "allocator_may_return_null=1:malloc_context_size=4:quarantine_size_mb=32";
 }
 #endif
 
