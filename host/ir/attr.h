@@ -47,6 +47,14 @@ typedef struct IntList {
     int32_t n, at[];
 } IntList;
 
+/* Which region of a branch runs: that of number run[i] where cut[i - 1] <= sum < cut[i], of `loops`
+ * times the slices that the loops around it have come to, the innermost first, and `mesh` times the
+ * device's place along each axis. */
+typedef struct GuardAttr {
+    Dims loops, mesh;
+    const IntList *cut, *run; /* ascending; one more of these */
+} GuardAttr;
+
 /* NULL when out of memory. */
 const IntList *attr_list_of(Ctx *cx, const int32_t *at, int32_t n);
 

@@ -8,7 +8,9 @@
 #include "ir/mode.h"
 #include "ir/type.h"
 
+struct Affine;
 struct Build;
+struct Graph;
 struct Node;
 struct Offset;
 
@@ -88,10 +90,21 @@ typedef struct Flow {
 
 /* How the regions of a node run. */
 typedef struct ControlInfo {
-    bool branch;   /* one of them, by number; else the one region again and again */
-    bool reverse;  /* the last slice first */
-    int64_t trips; /* -1: as long as what steers is true */
+    bool branch;                   /* one of them, by number; else the one region again and again */
+    bool reverse;                  /* the last slice first */
+    int64_t trips;                 /* -1: as long as what steers is true */
+    const struct GuardAttr *guard; /* a branch that nothing steers: which region runs when */
 } ControlInfo;
+
+typedef struct SettleArgs {
+    const struct Graph *from; /* the graph that the node stands in */
+    const struct Node *node;
+    const struct Affine *index; /* what its first operand is known to be, or NULL */
+    bool plain;                 /* nothing is to be skipped, whatever is known */
+    const int32_t *region;      /* its regions in the new graph, and operands there */
+    const int32_t *in;
+    int32_t *out; /* to fill */
+} SettleArgs;
 
 typedef struct LocalArgs {
     Ctx *cx;

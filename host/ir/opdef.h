@@ -8,6 +8,8 @@
 
 #include "ir/opargs.h"
 
+struct Affine;
+struct AffineArgs;
 struct Emit;
 
 enum {
@@ -98,6 +100,9 @@ typedef struct OpDef {
     void (*local)(LocalArgs *a);
     /* An equal, simpler value, or 0. Looks at the node's inputs in b->g. */
     int32_t (*fold)(struct Build *b, const struct Node *n, const int32_t *in);
+    /* The result, of integers and bools, as what is known of its operands says (affine.h); false:
+     * it is nothing of that kind. NULL: never. */
+    bool (*affine)(const struct AffineArgs *a, struct Affine *out);
     /* With OPF_FAULTS: can a kernel with these attributes find fault? NULL: with any. */
     bool (*faults)(const void *attr);
     /* Floating-point operations of one run; NULL: one per element of the first result. */
@@ -145,6 +150,9 @@ typedef struct OpDef {
     void (*make)(struct Build *b, const int32_t *region, int nregion, const int32_t *in, int nin,
                  const void *attr, int32_t *out);
     void (*control)(const void *attr, ControlInfo *c);
+    /* Partitioned graphs, branches whose first operand differs between devices: appends what each
+     * of them does by itself. */
+    void (*settle)(struct Build *b, const SettleArgs *a);
     int8_t alias[4]; /* of result i: 1 + the operand whose buffer it may take over; 0: none */
 } OpDef;
 

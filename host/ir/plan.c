@@ -93,6 +93,43 @@ static void print_control(const Plan *p, const PlanStep *step, Str *s) {
     if (c->body.n) str_put(s, " steps");
 }
 
+/* Under which condition the step runs: "if 0 <= loop0 - stage < 4". */
+static void print_term(int64_t by, const char *name, int64_t number, bool *first, Str *s) {
+    if (by == 0) return;
+    str_put(s, *first ? by < 0 ? "-" : "" : by < 0 ? " - " : " + ");
+    if (by != 1 && by != -1) str_fmt(s, "%lld*", (long long)(by < 0 ? -by : by));
+    str_put(s, name);
+    if (number >= 0) str_fmt(s, "%lld", (long long)number);
+    *first = false;
+}
+
+static void print_sum(const Plan *p, const Mesh *mesh, const PlanGuard *g, Str *s) {
+    const PlanGuardLoop *l = PLAN_LIST(p, PlanGuardLoop, g->loops);
+    const int64_t *axis = PLAN_LIST(p, int64_t, g->axes);
+    bool first = true;
+    for (int i = 0; i < g->loops.n; i++) print_term(l[i].by, "loop", l[i].loop, &first, s);
+    for (int i = 0; i < g->axes.n; i++)
+        print_term(axis[i], mesh ? mesh->name[i] : "axis", mesh ? -1 : i, &first, s);
+    if (first) str_put(s, "0");
+}
+
+static void print_guard(const Plan *p, const Mesh *mesh, const PlanGuard *g, Str *s) {
+    const int32_t *cut = PLAN_LIST(p, int32_t, g->cut), *run = PLAN_LIST(p, int32_t, g->run);
+    const char *before = " if ";
+    if (g->parent) {
+        print_guard(p, mesh, plan_guard(p, g->parent), s);
+        before = " and ";
+    }
+    for (int i = 0; i <= g->cut.n; i++) {
+        if (run[i] != g->region) continue;
+        str_put(s, before);
+        if (i > 0) str_fmt(s, "%d <= ", cut[i - 1]);
+        print_sum(p, mesh, g, s);
+        if (i < g->cut.n) str_fmt(s, " < %d", cut[i]);
+        before = " or ";
+    }
+}
+
 static void print_step(const Plan *p, const Mesh *mesh, int32_t i, int depth, Str *s) {
     const PlanStep *step = plan_step(p, i);
     str_fmt(s, "%4d %*s%s", i, 2 * depth, "", plan_str(p, step->name));
@@ -117,6 +154,7 @@ static void print_step(const Plan *p, const Mesh *mesh, int32_t i, int depth, St
         mesh_print_axes(mesh, step->vary, s);
         str_put(s, "}");
     }
+    if (step->guard) print_guard(p, mesh, plan_guard(p, step->guard), s);
     if (step->locs.n) {
         str_put(s, "  ; ");
         for (int k = 0; k < step->locs.n; k++)
@@ -180,6 +218,7 @@ void plan_print(const Plan *p, const Mesh *mesh, Str *s) {
     str_put(s, "return");
     for (int32_t i = 0; i < p->results.n; i++)
         print_value(p, PLAN_LIST(p, int32_t, p->results)[i], s);
-    str_fmt(s, "\n%d step%s, %.4g flops and %s of memory per device\n", p->steps.n,
-            str_s(p->steps.n), p->flops, str_bytes(p->peak_bytes, buf));
+    str_fmt(s, "\n%d step%s, ", p->steps.n, str_s(p->steps.n));
+    if (p->least_flops < p->flops) str_fmt(s, "%.4g to ", p->least_flops);
+    str_fmt(s, "%.4g flops and %s of memory per device\n", p->flops, str_bytes(p->peak_bytes, buf));
 }

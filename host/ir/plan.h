@@ -88,6 +88,24 @@ typedef struct PlanControl {
     PlanSpan body; /* int32: the number of steps of each body */
 } PlanControl;
 
+/* Of the loop with that number, whose slice counts `by` times. */
+typedef struct PlanGuardLoop {
+    int64_t by, loop, trips;
+} PlanGuardLoop;
+
+/* Which devices run a step, in which turns of the loops around it: those for which `region` stands
+ * in `run` where the sum, of `axes` times the device's place and `loops` times slices, lies among
+ * `cut` (see GuardAttr), and who run what `parent` guards. Guards of one branch follow each other.
+ */
+typedef struct PlanGuard {
+    int32_t parent; /* from 1; 0: none */
+    int32_t region, regions, unused;
+    PlanSpan loops; /* PlanGuardLoop */
+    PlanSpan axes;  /* int64: by axis of the mesh */
+    PlanSpan cut;   /* int32, as run */
+    PlanSpan run;
+} PlanGuard;
+
 typedef struct PlanStep {
     uint8_t kind, vary;
     uint8_t role;     /* Role */
@@ -101,7 +119,10 @@ typedef struct PlanStep {
     PlanSpan offsets; /* PlanOffset: the kernel's `offsets` */
     PlanCollective coll;
     PlanControl control;
-    double times;  /* how often it runs, as far as known: the trips of the loops around it */
+    int32_t guard; /* from 1; 0: all devices run it, always */
+    double times;  /* how often it runs, as far as known: the trips of the loops around it; with a
+                    * guard, on the device that runs it most */
+    double rounds; /* the trips alone */
     int32_t parts; /* into which its work is cut, where that is known; 0 */
     double flops;  /* of one device, each time; of these: */
     double padded; /* spent on padding */
@@ -122,11 +143,12 @@ typedef struct Plan {
     uint64_t hash; /* of everything behind this field */
     int32_t naxes, axis_size[MAX_AXES], ndevices;
     int32_t alignment, nloop;
-    PlanSpan steps, values, buffers, params;
+    PlanSpan steps, values, buffers, params, guards;
     PlanSpan results;         /* int32: values */
     PlanSpan classes;         /* int64 per vary mask: workspace bytes of one slot */
     int64_t settled;          /* steps from here on do not fail; they alone write over Params */
     double flops, peak_bytes; /* one device: operations; params + results + workspace */
+    double least_flops;       /* operations of the device that has the fewest; `flops`: the most */
 } Plan;
 
 /* A plan's bytes are hashed: what is copied into it as a whole has no padding, whose bytes nobody
@@ -137,6 +159,8 @@ _Static_assert(sizeof(PlanStride) == 2 * 8, "padding");
 _Static_assert(sizeof(PlanOrigin) == 2 * 2 + 3 * 4, "padding");
 _Static_assert(sizeof(PlanReason) == 3 * 4 + sizeof(PlanSpan), "padding");
 _Static_assert(sizeof(PlanParam) == 3 * 4, "padding");
+_Static_assert(sizeof(PlanGuardLoop) == 3 * 8, "padding");
+_Static_assert(sizeof(PlanGuard) == 4 * 4 + 4 * sizeof(PlanSpan), "padding");
 
 #define PLAN_LIST(plan, T, span) ((const T *)(const void *)((const char *)(plan) + (span).at))
 static inline const char *plan_str(const Plan *p, int32_t at) {
@@ -164,6 +188,22 @@ int64_t plan_place(const Plan *p, const PlanValue *v, const int32_t coord[MAX_AX
 double plan_collective_sent(CollectiveKind kind, double bytes, double n);
 double plan_bytes_sent(const Plan *p, const PlanStep *s);
 double plan_operand_bytes(const Plan *p, const PlanStep *s); /* of its inputs, one device */
+
+/* guard: from 1. */
+static inline const PlanGuard *plan_guard(const Plan *p, int32_t guard) {
+    return &PLAN_LIST(p, PlanGuard, p->guards)[guard - 1];
+}
+/* What the device's place adds to the guard's sum. */
+int64_t plan_guard_place(const Plan *p, const PlanGuard *g, const int32_t coord[MAX_AXES]);
+/* Is what the guard alone guards run, for that, and slices by loop? */
+bool plan_guard_holds(const Plan *p, const PlanGuard *g, int64_t place, const int64_t *slice);
+/* How often the device runs the step. */
+double plan_times_on(const Plan *p, const PlanStep *s, const int32_t coord[MAX_AXES]);
+/* All operations of the device. */
+double plan_flops_on(const Plan *p, const int32_t coord[MAX_AXES]);
+uint32_t plan_guard_axes(const Plan *p); /* along which devices differ in what they run */
+/* The coordinates of the i-th device of those that differ so, from 0; false behind the last. */
+bool plan_guard_device(const Plan *p, int32_t i, int32_t coord[MAX_AXES]);
 
 int32_t plan_steps_in(const Plan *p, const PlanStep *s); /* of all its bodies */
 int32_t plan_loop_around(const Plan *p, int32_t step);   /* the innermost LOOP, or -1 */

@@ -197,6 +197,37 @@ COMPARE(le, true, true, false)
 COMPARE(gt, false, false, true)
 COMPARE(ge, false, true, true)
 
+/* ---- integers that are known beforehand ---- */
+static bool affine_sum_of(const AffineArgs *a, Affine *out) {
+    return affine_add(&a->x[0], &a->x[1], 1, out);
+}
+static bool affine_difference(const AffineArgs *a, Affine *out) {
+    return affine_add(&a->x[0], &a->x[1], -1, out);
+}
+static bool affine_product(const AffineArgs *a, Affine *out) {
+    return affine_mul(&a->x[0], &a->x[1], out);
+}
+#define AFFINE_BITS(name, operator)                                                                \
+    static int64_t name##_bits(int64_t x, int64_t y) {                                             \
+        return x operator y;                                                                       \
+    }                                                                                              \
+    static bool affine_##name(const AffineArgs *a, Affine *out) {                                  \
+        return affine_zip(&a->x[0], &a->x[1], name##_bits, out);                                   \
+    }
+AFFINE_BITS(and, &)
+AFFINE_BITS(or, |)
+AFFINE_BITS(xor, ^)
+#define AFFINE_COMPARE(name, less, equal, greater)                                                 \
+    static bool affine_##name(const AffineArgs *a, Affine *out) {                                  \
+        return affine_compare(&a->x[0], &a->x[1], less, equal, greater, out);                      \
+    }
+AFFINE_COMPARE(eq, false, true, false)
+AFFINE_COMPARE(ne, true, false, true)
+AFFINE_COMPARE(lt, true, false, false)
+AFFINE_COMPARE(le, true, true, false)
+AFFINE_COMPARE(gt, false, false, true)
+AFFINE_COMPARE(ge, false, true, true)
+
 #define ROW(NAME, name_, doc_, promote_, shape_, vjp_, ...)                                        \
     const OpDef op_row_##NAME = {.name = name_,                                                    \
                                  .operands = "x,y",                                                \
@@ -215,11 +246,11 @@ COMPARE(ge, false, true, true)
 
 ROW(ADD, "add", "x + y; of bool: or", PROMOTE_ALL, shape_number, vjp_add,
     .flags = OPF_ELEMENTWISE | OPF_COMMUTES | OPF_JOINT | OPF_ADDITION, .linear = 3,
-    .fold = fold_add, .instr = KI_ADD, .of_bool = OP_BITOR);
+    .fold = fold_add, .affine = affine_sum_of, .instr = KI_ADD, .of_bool = OP_BITOR);
 ROW(SUB, "sub", "x - y", PROMOTE_ALL, shape_number, vjp_sub, .flags = OPF_ELEMENTWISE | OPF_JOINT,
-    .linear = 3, .fold = fold_sub, .instr = KI_SUB);
+    .linear = 3, .fold = fold_sub, .affine = affine_difference, .instr = KI_SUB);
 ROW(MUL, "mul", "x * y; of bool: and", PROMOTE_ALL, shape_number, vjp_mul, EW_COMM, .linear = 3,
-    .fold = fold_mul, .instr = KI_MUL, .of_bool = OP_BITAND);
+    .fold = fold_mul, .affine = affine_product, .instr = KI_MUL, .of_bool = OP_BITAND);
 ROW(DIV, "div", "x / y; integers become float32", PROMOTE_FLOAT, shape_number, vjp_div, EW,
     .work = 4, .linear = 1, .fold = fold_div, .instr = KI_DIV);
 ROW(REM, "rem", "remainder, with the sign of x; integers by 0: x", PROMOTE_NUMBER, shape_number,
@@ -235,26 +266,26 @@ ROW(MAXIMUM, "maximum", "the larger; NaN if either is; equal ones share the grad
 ROW(MINIMUM, "minimum", "the smaller; NaN if either is; equal ones share the gradient", PROMOTE_ALL,
     shape_any, vjp_extremum, EW_COMM, .instr = KI_MIN);
 ROW(BITAND, "bitand", "x & y; of bool: and", PROMOTE_INT, shape_bits, NULL, EW_NOGRAD_COMM,
-    .instr = KI_AND);
+    .affine = affine_and, .instr = KI_AND);
 ROW(BITOR, "bitor", "x | y; of bool: or", PROMOTE_INT, shape_bits, NULL, EW_NOGRAD_COMM,
-    .instr = KI_OR);
+    .affine = affine_or, .instr = KI_OR);
 ROW(BITXOR, "bitxor", "x ~ y; of bool: differ", PROMOTE_INT, shape_bits, NULL, EW_NOGRAD_COMM,
-    .instr = KI_XOR);
+    .affine = affine_xor, .instr = KI_XOR);
 ROW(SHL, "shl", "x << y", PROMOTE_INT, shape_shift, NULL, EW_NOGRAD, .instr = KI_SHL);
 ROW(SHR, "shr", "x >> y; keeps the sign of signed x", PROMOTE_INT, shape_shift, NULL, EW_NOGRAD,
     .instr = KI_SHR);
 ROW(EQ, "eq", "x equals y", PROMOTE_ALL, shape_compare, NULL, EW_NOGRAD_COMM, .fold = fold_eq,
-    .instr = KI_EQ);
+    .affine = affine_eq, .instr = KI_EQ);
 ROW(NE, "ne", "x differs from y", PROMOTE_ALL, shape_compare, NULL, EW_NOGRAD_COMM, .fold = fold_ne,
-    .instr = KI_NE);
+    .affine = affine_ne, .instr = KI_NE);
 ROW(LT, "lt", "x < y", PROMOTE_ALL, shape_compare, NULL, EW_NOGRAD, .fold = fold_lt,
-    .instr = KI_LT);
+    .affine = affine_lt, .instr = KI_LT);
 ROW(LE, "le", "x <= y", PROMOTE_ALL, shape_compare, NULL, EW_NOGRAD, .fold = fold_le,
-    .instr = KI_LE);
+    .affine = affine_le, .instr = KI_LE);
 ROW(GT, "gt", "x > y", PROMOTE_ALL, shape_compare, NULL, EW_NOGRAD, .fold = fold_gt,
-    .instr = KI_GT);
+    .affine = affine_gt, .instr = KI_GT);
 ROW(GE, "ge", "x >= y", PROMOTE_ALL, shape_compare, NULL, EW_NOGRAD, .fold = fold_ge,
-    .instr = KI_GE);
+    .affine = affine_ge, .instr = KI_GE);
 
 /* ---- mod, floor_divide: as Lua's % and //; rem and the integers' division cut toward zero. By 0
  * integers give what they do in jax.numpy ---- */
@@ -347,6 +378,19 @@ static void emit_where(Emit *e, const Node *n, const Type *const *in, const Type
                             program_reg_of(e, n->in[1]), program_reg_of(e, n->in[2])));
 }
 
+static int64_t if_not(int64_t c, int64_t y) {
+    return c ? 0 : y;
+}
+static int64_t if_so(int64_t c, int64_t x) {
+    return c ? x : 0;
+}
+
+static bool affine_where(const AffineArgs *a, Affine *out) {
+    Affine x, y;
+    return affine_zip(&a->x[0], &a->x[1], if_so, &x) &&
+           affine_zip(&a->x[0], &a->x[2], if_not, &y) && affine_add(&x, &y, 1, out);
+}
+
 const OpDef op_row_WHERE = {
     .name = "where",
     .operands = "condition,x,y",
@@ -359,6 +403,7 @@ const OpDef op_row_WHERE = {
     .vjp = vjp_where,
     .factors = op_factors_elementwise,
     .fold = fold_where,
+    .affine = affine_where,
     .emit = emit_where,
     .linear = 6,
 };

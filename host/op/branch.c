@@ -1,6 +1,18 @@
 /* branch.c - cond: one of its regions runs, as an index says. The gradient is a cond of the
- * regions' gradients; each makes again what its forward region made. */
+ * regions' gradients; each makes again what its forward region made.
+ *
+ * Inside shard_map devices may differ in the index. Where it is known beforehand (ir/affine.h: a
+ * loop's counter and the device's place within bounds), the cond stays one, and becomes a
+ * static_cond when everything around it is known: each device skips what is not its own. Else all
+ * regions run, and each device takes from its own. What comes into such a cond varies as its index
+ * does, so that a gradient is summed over devices outside of it. */
 #include "op/op.h"
+
+typedef struct CondAttr {
+    int32_t asked; /* it is an error where the index is not known beforehand */
+} CondAttr;
+
+static const AttrField cond_fields[] = {ATTR_FIELD(CondAttr, ATTR_FLAG, asked), {0}};
 
 static bool flow_cond(const Node *n, int i, Flow *f) {
     if (i >= n->nin + n->nout) return false;
@@ -36,11 +48,11 @@ static void select(Build *b, const int32_t *region, int nregion, const Val *in, 
     }
 }
 
-/* The regions' results vary over the same axes: what one of them gives. */
-static void meet_modes(Build *b, const int32_t *region, int nregion, int nresult) {
+/* The regions' results vary over the same axes: what one of them gives, and the index. */
+static void meet_modes(Build *b, const int32_t *region, int nregion, int nresult, Mode index) {
     Graph *g = b->g;
     for (int i = 0; i < nresult; i++) {
-        Mode all = {0};
+        Mode all = {.manual = index.vary, .vary = index.vary};
         for (int k = 0; k < nregion; k++) {
             Mode m = mode_of(graph_type(g, g->region.at[region[k]].result.at[i]));
             all.manual |= m.manual;
@@ -56,26 +68,68 @@ static void meet_modes(Build *b, const int32_t *region, int nregion, int nresult
     }
 }
 
-void op_cond(Build *b, const int32_t *region, int nregion, const Val *in, int nin, Val *out) {
+/* What is not known of the value, for messages. */
+static void describe(const Graph *g, Val v, Str *s) {
+    const Node *n = graph_def(g, v);
+    const OpDef *def = graph_opdef(g, n);
+    if (def->flags & OPF_PARAM)
+        str_put(s, "what comes from outside the program or is carried by a loop");
+    else if (dtype_is_float(graph_type(g, v)->dtype))
+        str_fmt(s, "the %s of %s", dtype_name(graph_type(g, v)->dtype), def->name);
+    else
+        str_fmt(s, "the result of %s", def->name);
+    if (n->nloc) str_put(s, " (");
+    if (n->nloc) intern_print_loc(n->loc[0], s);
+    if (n->nloc) str_put(s, ")");
+}
+
+static void refuse(Build *b, const Graph *g, Val stuck, const char *why) {
+    Str s;
+    str_init(&s, &g->cx->alloc);
+    if (stuck) describe(g, stuck, &s);
+    build_fail(
+        b, err_set(g->cx, E_VALUE,
+                   "static_cond: %s%s; the predicate must be a comparison, or several with &, of "
+                   "sums of a scan's counter (an ml.arange as its xs) and ml.axis_index, "
+                   "times whole numbers; ml.cond takes any",
+                   str_of(&s), why));
+    str_free(&s);
+}
+
+bool op_cond_is_static(Build *b, Val index, bool asked) {
+    AffineWalk w = affine_walk(b->g, true);
+    Affine known;
+    if (b->err || !index) return false;
+    bool ok = affine_of(&w, index, &known);
+    if (!ok && asked) refuse(b, b->g, w.stuck, " is not known before the program runs");
+    return ok;
+}
+
+void op_cond(Build *b, const int32_t *region, int nregion, const Val *in, int nin, bool asked,
+             Val *out) {
     Graph *g = b->g;
     int nresult = g->region.at[region[0]].result.n;
-    uint32_t vary = in[0] ? mode_of(graph_type(g, in[0])).vary : 0;
-    if (vary) {
+    Mode mode = {0};
+    if (in[0]) mode = mode_of(graph_type(g, in[0]));
+    bool known = (asked || mode.vary) && op_cond_is_static(b, in[0], asked);
+    if (mode.vary && !b->err) op_check_varying(b, "cond", region, nregion, mode.vary);
+    if (mode.vary && !known) {
         Arena arena;
         arena_init(&arena, &g->cx->alloc);
-        op_check_varying(b, "cond", region, nregion, vary);
         if (!b->err) select(b, region, nregion, in, nresult, out, &arena);
         arena_free(&arena);
         return;
     }
-    meet_modes(b, region, nregion, nresult);
-    Val v = b->err ? 0 : op_control(b, OP_COND, in, nin, NULL, region, nregion, nresult, 0);
+    meet_modes(b, region, nregion, nresult, mode);
+    Val v = b->err
+                ? 0
+                : op_control(b, OP_COND, in, nin, &(CondAttr){asked}, region, nregion, nresult, 0);
     for (int i = 0; v && i < nresult; i++) out[i] = v + i;
 }
 
 static void make_cond(Build *b, const int32_t *region, int nregion, const Val *in, int nin,
                       const void *attr, Val *out) {
-    op_cond(b, region, nregion, in, nin, out);
+    op_cond(b, region, nregion, in, nin, ((const CondAttr *)attr)->asked, out);
 }
 
 /* What the gradient's regions have in common. */
@@ -150,7 +204,8 @@ static void vjp_cond(Build *b, const VjpArgs *a) {
     for (int k = 0; !b->err && k < n.nbody; k++) region[k] = branch_gradient(b, a, &p, k, &arena);
     Val *d = ARENA_ARRAY(&arena, Val, p.nwrt + 1);
     if (!d) build_fail(b, err_nomem(g->cx, "a gradient"));
-    if (!b->err) op_cond(b, region, n.nbody, p.in, n.nin + p.nct, d);
+    bool asked = ((const CondAttr *)n.attr)->asked;
+    if (!b->err) op_cond(b, region, n.nbody, p.in, n.nin + p.nct, asked, d);
     for (int i = 0; !b->err && i < p.nwrt; i++) a->din[p.wrt[i]] = d[i];
     arena_free(&arena);
 }
@@ -195,12 +250,107 @@ static void batch_cond(Build *b, const BatchArgs *a) {
     for (int k = 0; k < n.nbody && !b->err; k++)
         region[k] = a->regions->region(a->regions, b, n.body[k], a->mapped + 1, result);
     if (b->err) return;
+    bool asked = ((const CondAttr *)n.attr)->asked;
+    if (a->mapped[0] && asked) {
+        refuse(b, b->g, 0, "examples differ in what they run");
+        return;
+    }
     if (a->mapped[0]) {
         batch_select(b, a, region, a->in);
         return;
     }
-    op_cond(b, region, n.nbody, a->in, n.nin, a->out);
+    op_cond(b, region, n.nbody, a->in, n.nin, asked, a->out);
     for (int i = 0; i < n.nout; i++) a->same[i] = !result[i];
+}
+
+/* ---- when all that is around it is known ---- */
+
+/* Coefficients of the loops around the node, the innermost first; false: another takes part, or too
+ * many. */
+static bool loops_of(const Graph *g, const Node *n, const AffineSum *s, Dims *out) {
+    int32_t found = 0;
+    *out = (Dims){0};
+    for (int32_t r = n->region; r && found < s->nloop; r = n->region) {
+        ControlInfo c;
+        n = graph_node(g, g->region.at[r].owner);
+        graph_opdef(g, n)->control(n->attr, &c);
+        if (c.branch) continue;
+        if (out->rank == MAX_RANK) return false;
+        dims_push(out, 0);
+        for (int32_t i = 0; i < s->nloop; i++) {
+            if (s->loop[i].region != r) continue;
+            out->at[out->rank - 1] = s->loop[i].by;
+            found++;
+        }
+    }
+    return found == s->nloop;
+}
+
+/* Steps of one sum become the regions that run between its cuts. */
+static bool guard_of(Build *b, const SettleArgs *a, GuardAttr *out) {
+    int32_t cut[AFFINE_CUTS], run[AFFINE_CUTS + 1], ncut = 0, last = a->node->nbody - 1;
+    const Affine *x = a->index;
+    *out = (GuardAttr){.mesh = {.rank = b->g->mesh ? b->g->mesh->naxes : 0}};
+    for (int i = 0; i < out->mesh.rank; i++) out->mesh.at[i] = x->sum.mesh[i];
+    if (!x->stepped && last > AFFINE_CUTS) return false;
+    for (int32_t i = 0; i < (x->stepped ? x->ncut : last); i++) {
+        int64_t at = x->stepped ? x->cut[i] : i + 1 - x->add;
+        if (at <= INT32_MIN || at >= INT32_MAX) return false;
+        cut[ncut++] = (int32_t)at;
+    }
+    for (int32_t i = 0; i <= ncut; i++) {
+        int64_t k = x->stepped ? x->value[i] : i;
+        run[i] = (int32_t)(k < 0 ? 0 : k > last ? last : k);
+    }
+    out->cut = attr_list_of(b->g->cx, cut, ncut);
+    out->run = attr_list_of(b->g->cx, run, ncut + 1);
+    if (!out->cut || !out->run) build_fail(b, err_nomem(b->g->cx, "a graph"));
+    return !b->err && loops_of(a->from, a->node, &x->sum, &out->loops);
+}
+
+/* What no device may miss: where data says what runs, and what devices do together that differ in
+ * the index. NULL: nothing. */
+static const char *what_all_run(const Graph *g, const SettleArgs *a) {
+    int32_t end = g->node.n;
+    for (int k = 0; k < a->node->nbody; k++)
+        for (int32_t id = g->region.at[a->region[k]].first; id < end; id++) {
+            const Node *n = graph_node(g, id);
+            const OpDef *def = graph_opdef(g, n);
+            ControlInfo c = {.trips = 0};
+            if (!graph_within(g, n->region, a->region[k])) continue;
+            if (def->control) def->control(n->attr, &c);
+            if (c.branch && !c.guard) return "a branch inside is decided by data";
+            if (c.trips < 0) return "a while_loop is inside";
+            for (int i = 0; i < MAX_AXES; i++)
+                if (a->index->sum.mesh[i] && graph_collective(g, n).axes >> i & 1)
+                    return "a collective inside is over devices that differ in what they run";
+        }
+    return NULL;
+}
+
+static void settle_cond(Build *b, const SettleArgs *a) {
+    const Node *n = a->node;
+    Graph *g = b->g;
+    bool asked = ((const CondAttr *)n->attr)->asked && !a->plain;
+    const char *why = " it is not known before the program runs";
+    const Type **types = ARENA_ARRAY(&g->arena, const Type *, n->nout + 1);
+    GuardAttr guard;
+    if (!types) build_fail(b, err_nomem(g->cx, "a graph"));
+    if (b->err) return;
+    graph_out_types(a->from, n, types);
+    if (a->index && !a->plain && guard_of(b, a, &guard) && !(why = what_all_run(g, a))) {
+        Val v = build_typed(b, OP_STATIC_COND, a->in + 1, n->nin - 1, &guard, n->nout, types,
+                            a->region, n->nbody);
+        for (int i = 0; v && i < n->nout; i++) a->out[i] = v + i;
+        return;
+    }
+    if (asked && !b->err) {
+        AffineWalk w = affine_walk(a->from, false);
+        Affine known;
+        bool ok = affine_of(&w, n->in[0], &known);
+        refuse(b, a->from, ok ? 0 : w.stuck, why);
+    }
+    if (!b->err) select(b, a->region, n->nbody, a->in, n->nout, a->out, &g->arena);
 }
 
 const OpDef op_row_COND = {
@@ -210,10 +360,51 @@ const OpDef op_row_COND = {
     .nin = -1,
     .nout = -1,
     .flags = OPF_TYPED | OPF_INTERNAL,
+    OP_ATTR(CondAttr, cond_fields),
     .flow = flow_cond,
     .keep = keep_cond,
     .make = make_cond,
     .control = control_cond,
+    .settle = settle_cond,
     .vjp = vjp_cond,
     .batch = batch_cond,
+};
+
+/* ---- static_cond: no index, but which region runs on which device in which turn ---- */
+static const AttrField guard_fields[] = {ATTR_FIELD(GuardAttr, ATTR_LIST, loops),
+                                         ATTR_FIELD(GuardAttr, ATTR_LIST, mesh),
+                                         ATTR_FIELD(GuardAttr, ATTR_INTS, cut),
+                                         ATTR_FIELD(GuardAttr, ATTR_INTS, run),
+                                         {0}};
+
+static bool flow_static(const Node *n, int i, Flow *f) {
+    if (i >= n->nin + n->nout) return false;
+    *f = (Flow){.in = i, .out = -1, .param = i, .result = -1};
+    if (i >= n->nin) *f = (Flow){.in = -1, .out = i - n->nin, .param = -1, .result = i - n->nin};
+    return true;
+}
+
+static void control_static(const void *attr, ControlInfo *c) {
+    *c = (ControlInfo){.branch = true, .trips = 1, .guard = attr};
+}
+
+static void make_static(Build *b, const int32_t *region, int nregion, const Val *in, int nin,
+                        const void *attr, Val *out) {
+    int nout = b->g->region.at[region[0]].result.n;
+    Val v = op_control(b, OP_STATIC_COND, in, nin, attr, region, nregion, nout, 0);
+    for (int i = 0; v && i < nout; i++) out[i] = v + i;
+}
+
+const OpDef op_row_STATIC_COND = {
+    .name = "static_cond",
+    .operands = "",
+    .doc = "a cond of which each device knows beforehand what it runs",
+    .nin = -1,
+    .nout = -1,
+    .flags = OPF_TYPED | OPF_INTERNAL | OPF_LOCAL,
+    OP_ATTR(GuardAttr, guard_fields),
+    .flow = flow_static,
+    .keep = keep_cond,
+    .make = make_static,
+    .control = control_static,
 };

@@ -36,6 +36,11 @@ static void emit_full(Emit *e, const Node *n, const Type *const *in, const Type 
     program_set(e, n->out, program_imm(e, out[0]->dtype, &f->value));
 }
 
+static bool affine_full(const AffineArgs *a, Affine *out) {
+    affine_constant(out, ((const FullAttr *)a->n->attr)->value.i);
+    return true;
+}
+
 const OpDef op_row_FULL = {
     .name = "full",
     .operands = "",
@@ -47,6 +52,7 @@ const OpDef op_row_FULL = {
     .shape = shape_full,
     .factors = op_factors_elementwise,
     .local = local_full,
+    .affine = affine_full,
     .emit = emit_full,
 };
 
@@ -81,6 +87,15 @@ static void emit_iota(Emit *e, const Node *n, const Type *const *in, const Type 
     program_set(e, n->out, dst);
 }
 
+static bool affine_iota(const AffineArgs *a, Affine *out) {
+    int dim = ((const IotaAttr *)a->n->attr)->dim;
+    affine_constant(out, 0);
+    out->sum.dim[dim] = 1;
+    if (!a->n->noffset) return true;
+    const Offset *o = &a->n->offset[dim];
+    return affine_add_place(out, a->mesh, &o->axes, o->unit);
+}
+
 const OpDef op_row_IOTA = {
     .name = "iota",
     .operands = "",
@@ -92,6 +107,7 @@ const OpDef op_row_IOTA = {
     .shape = shape_iota,
     .factors = op_factors_elementwise,
     .local = local_iota,
+    .affine = affine_iota,
     .emit = emit_iota,
 };
 

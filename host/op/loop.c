@@ -86,12 +86,15 @@ void op_region_params(Build *b, int32_t region, const Val *param, int n) {
     r->param.cap = n + 1;
 }
 
-/* What costs no work is made again rather than kept; but not the results of a function whose
+/* What costs no work is made again rather than kept, as are single whole numbers of what counts;
+ * but not the results of a function whose
  * derivative the user gave, as that is theirs and not that of what they are made of. */
 static bool is_free(const Graph *g, const Node *n) {
     const OpDef *def = graph_opdef(g, n);
-    return !n->nbody && n->nout == 1 && (def->flags & OPF_NULLARY || def->view) &&
-           !graph_is_ruled(g, n->out);
+    if (n->nbody || n->nout != 1 || graph_is_ruled(g, n->out)) return false;
+    const Type *t = graph_type(g, n->out);
+    bool counts = def->affine && !dtype_is_float(t->dtype) && type_count(t) == 1;
+    return counts || def->flags & OPF_NULLARY || def->view;
 }
 
 /* Which values the gradient may ask for. */

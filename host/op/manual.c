@@ -116,6 +116,12 @@ static void batch_manual(Build *b, const BatchArgs *a) {
     batch_apply(b, a, a->in, &m);
 }
 
+/* What no axis splits is the same inside. */
+static bool affine_enter(const AffineArgs *a, Affine *out) {
+    *out = a->x[0];
+    return dims_equal(&a->in[0]->dims, &a->out->dims);
+}
+
 #define ROW(NAME, name_, doc_, ...)                                                                \
     const OpDef op_row_##NAME = {.name = name_,                                                    \
                                  .operands = "x",                                                  \
@@ -129,7 +135,8 @@ static void batch_manual(Build *b, const BatchArgs *a) {
 
 ROW(MANUAL_ENTER, "manual_enter", "each device's block of x, as shard_map gives it to its function",
     OP_ATTR(ManualAttr, manual_fields), .shape = shape_enter, .batch = batch_manual,
-    .mode = mode_enter, .factors = factors_manual, .vjp = vjp_enter, .manual = outside_of_enter);
+    .affine = affine_enter, .mode = mode_enter, .factors = factors_manual, .vjp = vjp_enter,
+    .manual = outside_of_enter);
 ROW(MANUAL_EXIT, "manual_exit", "the blocks of all devices as one tensor",
     OP_ATTR(ManualAttr, manual_fields), .shape = shape_exit, .batch = batch_manual,
     .mode = mode_exit, .factors = factors_manual, .vjp = vjp_exit, .manual = outside_of_exit);
@@ -222,7 +229,8 @@ static void vjp_pcast(Build *b, const VjpArgs *a) {
 
 ROW(PCAST, "pcast", "x, whose type says otherwise how it differs along the axes",
     OP_ATTR(PcastAttr, pcast_fields), .shape = op_shape_same, .batch = batch_leading,
-    .mode = mode_pcast, .factors = op_factors_elementwise, .vjp = vjp_pcast);
+    .mode = mode_pcast, .affine = op_affine_same, .factors = op_factors_elementwise,
+    .vjp = vjp_pcast);
 #undef ROW
 
 /* What cannot be brought from one mode to the other, or NULL. */
@@ -297,6 +305,11 @@ static void emit_axis_index(Emit *e, const Node *n, const Type *const *in, const
     program_set(e, n->out, dst);
 }
 
+static bool affine_axis_index(const AffineArgs *a, Affine *out) {
+    affine_constant(out, 0);
+    return affine_add_place(out, a->mesh, &((const AxisIndexAttr *)a->n->attr)->axes, 1);
+}
+
 const OpDef op_row_AXIS_INDEX = {
     .name = "axis_index",
     .operands = "",
@@ -309,5 +322,6 @@ const OpDef op_row_AXIS_INDEX = {
     .mode = mode_axis_index,
     .factors = op_factors_elementwise,
     .local = local_axis_index,
+    .affine = affine_axis_index,
     .emit = emit_axis_index,
 };

@@ -49,18 +49,20 @@ static Val fold_to_operand(Build *b, const Node *n, const Val *in) {
 }
 
 ROW(IDENTITY, "identity", "x; the fresh variable of a gradient", op_shape_same, .vjp = vjp_identity,
-    .batch = batch_leading, .flags = OPF_INTERNAL, .fold = fold_to_operand, .linear = 1);
+    .batch = batch_leading, .flags = OPF_INTERNAL, .fold = fold_to_operand,
+    .affine = op_affine_same, .linear = 1);
 ROW(STOP_GRADIENT, "stop_gradient", "x, as a constant to gradients", op_shape_same,
-    .batch = batch_leading, .flags = OPF_NO_GRAD, .fold = fold_to_operand, .linear = 1);
+    .batch = batch_leading, .flags = OPF_NO_GRAD, .fold = fold_to_operand, .affine = op_affine_same,
+    .linear = 1);
 ROW(BARRIER, "opt_barrier", "x; no pass looks through it", op_shape_same, .vjp = vjp_identity,
-    .batch = batch_leading, .flags = OPF_BARRIER | OPF_INTERNAL);
+    .batch = batch_leading, .affine = op_affine_same, .flags = OPF_BARRIER | OPF_INTERNAL);
 
 /* ---- checkpoint_name: what policies of remat ask for ---- */
 static const AttrField name_fields[] = {ATTR_FIELD(NameAttr, ATTR_NAME, name), {0}};
 
 ROW(CHECKPOINT_NAME, "checkpoint_name", "x, under a name that policies of remat know",
     op_shape_same, .vjp = vjp_identity, .batch = batch_leading, .fold = fold_to_operand,
-    OP_ATTR(NameAttr, name_fields), .linear = 1);
+    OP_ATTR(NameAttr, name_fields), .affine = op_affine_same, .linear = 1);
 
 /* ---- what only propagation sees ---- */
 ROW(PROPAGATION_BARRIER, "propagation_barrier", "x; no layout propagates through it", op_shape_same,
@@ -139,7 +141,7 @@ static void batch_constrain(Build *b, const BatchArgs *a) {
 }
 
 ROW(CONSTRAIN, "constrain", "x, with the given layout", shape_constrain, .vjp = vjp_constrain,
-    .batch = batch_constrain, .flags = OPF_CONSTRAINT | OPF_INTERNAL,
+    .batch = batch_constrain, .flags = OPF_CONSTRAINT | OPF_INTERNAL, .affine = op_affine_same,
     OP_ATTR(ConstrainAttr, constrain_fields), .linear = 1);
 #undef ROW
 

@@ -142,9 +142,32 @@ static bool view_reshape(ViewArgs *v) {
                                  .linear = 1,                                                      \
                                  __VA_ARGS__}
 
+/* Of a group of dims that become others the index counts as one, row-major. */
+static bool affine_reshape(const AffineArgs *a, Affine *out) {
+    const Dims *const dims[2] = {&a->in[0]->dims, &a->out->dims};
+    const int64_t *x = a->x[0].sum.dim;
+    DimGroup g = {{0}, {0}};
+    *out = a->x[0];
+    memset(out->sum.dim, 0, sizeof out->sum.dim);
+    if (dims_count(dims[0]) == 0) return false;
+    while (next_group(dims, &g)) {
+        int64_t by = 0, stride = 1;
+        for (int d = g.end[0] - 1; d >= g.start[0]; stride *= dims[0]->at[d--]) {
+            if (dims[0]->at[d] == 1) continue;
+            if (stride == 1) by = x[d];
+            if (x[d] != by * stride) return false;
+        }
+        stride = 1;
+        for (int d = g.end[1] - 1; d >= g.start[1]; stride *= dims[1]->at[d--])
+            out->sum.dim[d] = by * stride;
+    }
+    return true;
+}
+
 ROW(RESHAPE, "reshape", "the same elements in row-major order, another shape", shape_fields,
     sizeof(ShapeAttr), shape_reshape, vjp_reshape, factors_reshape, .local = local_reshape,
-    .pads = PADS_PASS, .fold = fold_reshape, .view = view_reshape, .batch = batch_leading);
+    .pads = PADS_PASS, .fold = fold_reshape, .affine = affine_reshape, .view = view_reshape,
+    .batch = batch_leading);
 
 /* ---- transpose ---- */
 static const AttrField perm_fields[] = {ATTR_FIELD(PermAttr, ATTR_DIMS, perm), {0}};
@@ -291,10 +314,19 @@ static void batch_broadcast(Build *b, const BatchArgs *a) {
     batch_apply(b, a, a->in, &t);
 }
 
+static bool affine_broadcast(const AffineArgs *a, Affine *out) {
+    const BroadcastAttr *t = a->n->attr;
+    *out = a->x[0];
+    memset(out->sum.dim, 0, sizeof out->sum.dim);
+    for (int d = 0; d < t->at.rank; d++)
+        if (a->in[0]->dims.at[d] != 1) out->sum.dim[t->at.at[d]] = a->x[0].sum.dim[d];
+    return true;
+}
+
 ROW(BROADCAST, "broadcast", "repeated along new dims and dims of size 1", broadcast_fields,
     sizeof(BroadcastAttr), shape_broadcast, vjp_broadcast, factors_broadcast, .pads = PADS_PASS,
-    .local = local_broadcast, .fold = fold_broadcast, .view = view_broadcast,
-    .batch = batch_broadcast);
+    .local = local_broadcast, .fold = fold_broadcast, .affine = affine_broadcast,
+    .view = view_broadcast, .batch = batch_broadcast);
 
 /* ---- slice ---- */
 static const AttrField slice_fields[] = {ATTR_FIELD(SliceAttr, ATTR_LIST, start),
@@ -368,9 +400,21 @@ static void batch_slice(Build *b, const BatchArgs *a) {
     batch_apply(b, a, a->in, &s);
 }
 
+static bool affine_slice(const AffineArgs *a, Affine *out) {
+    const SliceAttr *s = a->n->attr;
+    *out = a->x[0];
+    for (int d = 0; d < s->start.rank; d++) {
+        int64_t by = out->sum.dim[d];
+        out->add += by * s->start.at[d];
+        for (int32_t i = 0; i < out->ncut; i++) out->cut[i] -= by * s->start.at[d];
+        out->sum.dim[d] = by * s->step.at[d];
+    }
+    return true;
+}
+
 ROW(SLICE, "slice", "a range of each dim", slice_fields, sizeof(SliceAttr), shape_slice, vjp_slice,
     factors_changed_whole, .pads = PADS_PASS, .local = local_slice, .fold = fold_slice,
-    .view = view_slice, .batch = batch_slice, .flags = OPF_RESIZES);
+    .affine = affine_slice, .view = view_slice, .batch = batch_slice, .flags = OPF_RESIZES);
 
 /* ---- flip ---- */
 static const AttrField axes_fields[] = {ATTR_FIELD(AxesAttr, ATTR_DIMS, axes), {0}};

@@ -2,6 +2,7 @@
 #ifndef MESHLUA_OP_H
 #define MESHLUA_OP_H
 
+#include "ir/affine.h"
 #include "ir/build.h"
 #include "ir/target.h"
 #include "op/attrs.h"
@@ -101,9 +102,14 @@ Val op_scan(Build *b, int32_t region, const Val *in, int nin, const ScanAttr *at
  * those that are done keep their carries, until none is left. */
 void op_while(Build *b, int32_t region, const Val *in, int nin, int64_t ncarry, Val *out);
 /* Runs region in[0] (int32, clamped) of `region`; the other operands are the parameters
- * of each. Inside shard_map devices may differ in the index: then all regions run, and
- * each takes its own. */
-void op_cond(Build *b, const int32_t *region, int nregion, const Val *in, int nin, Val *out);
+ * of each. Inside shard_map devices may differ in the index: then each runs its own where that is
+ * known beforehand, and else all regions run, and each takes its own. `asked`: the latter is an
+ * error. */
+void op_cond(Build *b, const int32_t *region, int nregion, const Val *in, int nin, bool asked,
+             Val *out);
+/* Is the index known beforehand, as far as can be said where regions are being built? `asked`: an
+ * error if not. */
+bool op_cond_is_static(Build *b, Val index, bool asked);
 /* A node over regions, its results typed by its flow; `length` of its stacks. */
 Val op_control(Build *b, int op, const Val *in, int nin, const void *attr, const int32_t *region,
                int nregion, int nout, int64_t length);
@@ -150,6 +156,7 @@ bool op_view_same(ViewArgs *v);                              /* the result lies 
 /* Where this device's part of a tensor begins along a dim; along all of them, for the node. */
 Offset op_local_offset(const Layout *l, const Dims *dims, int d);
 void op_local_offsets(LocalArgs *a, const Layout *l, const Dims *dims);
+bool op_affine_same(const AffineArgs *a, Affine *out);       /* the result is operand 0 */
 double op_no_flops(const OpArgs *a, const Type *const *out); /* elements only move */
 
 #endif

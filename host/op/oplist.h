@@ -20,6 +20,7 @@ OP(WHILE, loop)
 
 /* branch */
 OP(COND, branch)
+OP(STATIC_COND, branch)
 
 /* create */
 OP(FULL, create)

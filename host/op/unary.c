@@ -76,6 +76,31 @@ static Val fold_sqrt(Build *b, const Node *n, const Val *in) {
     return op_full(b, (DType)f->dtype, &f->dims, attr_scalar_float(x));
 }
 
+/* ---- integers that are known beforehand ---- */
+static bool affine_negative(const AffineArgs *a, Affine *out) {
+    Affine nought;
+    affine_constant(&nought, 0);
+    return affine_add(&nought, &a->x[0], -1, out);
+}
+
+static int64_t differ(int64_t x, int64_t y) {
+    return x != y;
+}
+
+static bool affine_not(const AffineArgs *a, Affine *out) {
+    Affine one;
+    affine_constant(&one, 1);
+    return a->out->dtype == DT_BOOL && affine_zip(&a->x[0], &one, differ, out);
+}
+
+/* Floats end here: what they hold need not be whole. */
+static bool affine_astype(const AffineArgs *a, Affine *out) {
+    Affine nought;
+    affine_constant(&nought, 0);
+    *out = a->x[0];
+    return a->out->dtype != DT_BOOL || affine_compare(&a->x[0], &nought, true, false, true, out);
+}
+
 #define ROW(NAME, name_, doc_, instr_, promote_, shape_, vjp_, ...)                                \
     const OpDef op_row_##NAME = {.name = name_,                                                    \
                                  .operands = "x",                                                  \
@@ -91,8 +116,8 @@ static Val fold_sqrt(Build *b, const Node *n, const Val *in) {
 #define EW        .flags = OPF_ELEMENTWISE
 #define EW_NOGRAD .flags = OPF_ELEMENTWISE | OPF_NO_GRAD
 
-ROW(NEG, "neg", "-x", KI_NEG, PROMOTE_ALL, shape_number, vjp_neg, EW, .linear = 1,
-    .fold = fold_neg);
+ROW(NEG, "neg", "-x", KI_NEG, PROMOTE_ALL, shape_number, vjp_neg, EW, .linear = 1, .fold = fold_neg,
+    .affine = affine_negative);
 ROW(ABS, "abs", "|x|; gradient sign(x)", KI_ABS, PROMOTE_ALL, shape_number, vjp_abs, EW);
 ROW(SIGN, "sign", "-1, 0 or 1; NaN stays", KI_SIGN, PROMOTE_ALL, shape_number, NULL, EW_NOGRAD);
 ROW(EXP, "exp", "e to the x", KI_EXP, PROMOTE_FLOAT, shape_float, vjp_exp, EW, .work = 7);
@@ -179,7 +204,7 @@ static void emit_bitnot(Emit *e, const Node *n, const Type *const *in, const Typ
     program_set(e, n->out, program_op(e, KI_XOR, t, x, program_imm(e, DT_BOOL, &one)));
 }
 ROW(BITNOT, "bitnot", "~x; of bool: not x", 0, PROMOTE_INT, shape_bits, NULL, EW_NOGRAD,
-    .emit = emit_bitnot);
+    .affine = affine_not, .emit = emit_bitnot);
 
 /* ---- astype, bitcast ---- */
 static const AttrField dtype_fields[] = {ATTR_FIELD(DtypeAttr, ATTR_DTYPE, dtype), {0}};
@@ -242,7 +267,7 @@ static void emit_astype(Emit *e, const Node *n, const Type *const *in, const Typ
 ROW(ASTYPE, "astype",
     "converted to a dtype; floats to integers cut toward zero and stop at the ends, NaN is 0", 0,
     PROMOTE_NONE, shape_astype, vjp_astype, EW, OP_ATTR(DtypeAttr, dtype_fields),
-    .fold = fold_astype, .emit = emit_astype, .linear = 1);
+    .fold = fold_astype, .affine = affine_astype, .emit = emit_astype, .linear = 1);
 
 static Err shape_bitcast(const OpArgs *a, OutType *out, int *nout) {
     DType to = (DType)((const DtypeAttr *)a->attr)->dtype, from = a->in[0]->dtype;

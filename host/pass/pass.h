@@ -51,6 +51,7 @@ typedef enum PassSwitch {
     SWITCH_BUCKET,       /* all_reduces go together */
     SWITCH_OVERLAP,      /* collectives run beside work: where links do not need the processor */
     SWITCH_SUM_PRODUCTS, /* a sum of products is one product of longer operands */
+    SWITCH_BRANCHES,     /* devices skip branches that are known not to be theirs */
     SWITCH_FUSE,         /* elementwise ops run as one kernel */
     SWITCH_COUNT
 } PassSwitch;
@@ -97,6 +98,10 @@ Err pass_comm(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK;
 Err pass_hoist(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK;
 /* Collectives start early and are waited for late; for targets whose links work by themselves. */
 Err pass_overlap(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK;
+/* Devices that differ in what they run: each its own, where that is known beforehand. Only for
+ * graphs that have such branches. */
+Err pass_branches(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK;
+bool branches_are_there(const Graph *g);
 /* Sums of products become one product where that moves fewer bytes. */
 Err pass_sum_products(const Graph *g, const PassOptions *o, Graph **out) MUST_CHECK;
 /* Steps with too few units of work for many threads become two. */

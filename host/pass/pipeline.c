@@ -4,14 +4,15 @@
 typedef struct Pass {
     const char *stage;
     Err (*run)(const Graph *g, const PassOptions *o, Graph **out);
-    bool (*is_on)(const PassOptions *o); /* NULL: always */
-    Err (*verify)(const Graph *g);       /* what must hold of what it makes */
+    bool (*is_on)(const PassOptions *o, const Graph *g); /* NULL: always */
+    Err (*verify)(const Graph *g);                       /* what must hold of what it makes */
 } Pass;
 
 const char *const pipeline_switch_names[SWITCH_COUNT] = {
-    "reuse", "hoist", "reassociate", "bucket", "overlap", "sum_products", "fuse"};
+    "reuse", "hoist", "reassociate", "bucket", "overlap", "sum_products", "branches", "fuse"};
 
-static bool overlaps(const PassOptions *o) {
+static bool overlaps(const PassOptions *o, const Graph *g) {
+    (void)g;
     return pass_is_on(o, SWITCH_OVERLAP, !o->target->shared_memory);
 }
 
@@ -38,16 +39,24 @@ Err pipeline_propagate(const Graph *g, const PassOptions *o, Graph **out) {
     return e;
 }
 
-static bool expands(const PassOptions *o) {
+static bool expands(const PassOptions *o, const Graph *g) {
+    (void)g;
     return o->expand;
 }
 
-static bool hoists(const PassOptions *o) {
+static bool hoists(const PassOptions *o, const Graph *g) {
+    (void)g;
     return pass_is_on(o, SWITCH_HOIST, true);
 }
 
-static bool sums_products(const PassOptions *o) {
+static bool sums_products(const PassOptions *o, const Graph *g) {
+    (void)g;
     return pass_is_on(o, SWITCH_SUM_PRODUCTS, true);
+}
+
+static bool has_branches(const PassOptions *o, const Graph *g) {
+    (void)o;
+    return branches_are_there(g);
 }
 
 static const Pass passes[] = {
@@ -58,6 +67,7 @@ static const Pass passes[] = {
     {"hoist", pass_hoist, hoists, graph_verify_local},
     {"comm", pass_comm, NULL, graph_verify_local},
     {"overlap", pass_overlap, overlaps, graph_verify_local},
+    {"branches", pass_branches, has_branches, graph_verify_local},
     {"sum_products", pass_sum_products, sums_products, graph_verify_local},
     {"split", pass_split, NULL, graph_verify_local},
     {"fuse", pass_fuse, NULL, graph_verify_local},
@@ -120,7 +130,7 @@ static Err run_all(Guarded *guarded) {
     }
     for (unsigned i = 0; !e && i < sizeof passes / sizeof passes[0]; i++) {
         Graph *next = NULL;
-        if (passes[i].is_on && !passes[i].is_on(o)) continue;
+        if (passes[i].is_on && !passes[i].is_on(o, guarded->g)) continue;
         guarded->stage = passes[i].stage;
         e = run(&passes[i], guarded->g, o, &next);
         graph_free(owned);

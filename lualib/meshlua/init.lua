@@ -65,7 +65,7 @@ for module, names in pairs {
   ["sharding.rules"] = {"shard_largest"},
   ["sharding.shard_map"] = {"shard_map"},
   tokenizer = {"tokenizer", "learn_tokenizer"},
-  ["transform.control"] = {"scan", "while_loop", "fori_loop", "cond", "switch"},
+  ["transform.control"] = {"scan", "while_loop", "fori_loop", "cond", "static_cond", "switch"},
   ["transform.custom_vjp"] = {"custom_vjp", "custom_jvp"},
   ["transform.debug"] = {"debug_print", "debug_callback"},
   ["transform.forward"] = {"jvp", "linearize", "jacfwd", "jacrev", "hessian", "hvp"},

@@ -64,6 +64,7 @@ static const PassRow passes[] = {
     {"comm", pass_comm},
     {"bucket", run_bucket},
     {"overlap", pass_overlap},
+    {"branches", pass_branches},
     {"sum_products", pass_sum_products},
     {"split", pass_split},
     {"fuse", pass_fuse},

@@ -286,9 +286,24 @@ static int plan_buffers(lua_State *L) {
     return 1;
 }
 
-/* plan:flops(): of one device. */
+/* plan:flops(): of one device, and of the one that has the fewest: where each knows beforehand what
+ * it runs they may differ, and the first is the most. */
 static int plan_flops(lua_State *L) {
     lua_pushnumber(L, plan_at(L)->plan->flops);
+    lua_pushnumber(L, plan_at(L)->plan->least_flops);
+    return 2;
+}
+
+/* plan:device_flops(): a list of the operations of each device, in the order of the mesh. */
+static int plan_device_flops(lua_State *L) {
+    const Exec *e = plan_at(L);
+    int32_t n = e->mesh ? e->mesh->ndevices : 1, coord[MAX_AXES] = {0};
+    lua_createtable(L, n, 0);
+    for (int32_t i = 0; i < n; i++) {
+        if (e->mesh) mesh_coords(e->mesh, i, coord);
+        lua_pushnumber(L, e->plan->guards.n ? plan_flops_on(e->plan, coord) : e->plan->flops);
+        lua_rawseti(L, -2, i + 1);
+    }
     return 1;
 }
 
@@ -321,6 +336,7 @@ void plan_info_open(lua_State *L) {
                                        {"collectives", plan_collectives},
                                        {"memory", plan_memory},
                                        {"flops", plan_flops},
+                                       {"device_flops", plan_device_flops},
                                        {"copies", plan_copies},
                                        {"buffers", plan_buffers},
                                        {"mesh", plan_mesh},

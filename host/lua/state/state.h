@@ -31,9 +31,11 @@ typedef struct Capture {
 /* A region under way, and the values that entered it from the one around it. */
 typedef struct Frame {
     int32_t region;
-    VEC(Val) outer;
+    VEC(Val) met;   /* values of the region outside */
+    VEC(Val) outer; /* these, varying over the axes of `vary`, too */
     VEC(Val) param; /* what stands for them inside */
-    Map entered;    /* by outer */
+    Map entered;    /* by what was met */
+    uint32_t vary;
 } Frame;
 
 typedef struct NodeRange {

@@ -232,11 +232,30 @@ static Vals with_captured(lua_State *L, Host *h, const Vals *operands, const Bra
     return in;
 }
 
-/* cond(index, operands, regions, captured): `regions` have parameters for the operands and, behind
- * them, for the tensors of their list in `captured`. The results. */
+/* cond_is_static(index, asked): whether devices differ in it and each knows it beforehand; `asked`:
+ * an error where it is not known. */
+static int cond_is_static(lua_State *L) {
+    Host *h = tracing(L);
+    const Loc *loc;
+    lua_settop(L, 2);
+    Val index = trace_value(L, h, 1);
+    bool asked = lua_toboolean(L, 2);
+    Build at = here(L, h, &loc);
+    bool varies = mode_of(graph_type(at.g, index)).vary != 0;
+    bool known = (varies || asked) && op_cond_is_static(&at, index, asked);
+    state_check(L, h, at.err);
+    lua_pushboolean(L, varies && known);
+    return 1;
+}
+
+/* cond(index, operands, regions, captured, asked): `regions` have parameters for the operands and,
+ * behind them, for the tensors of their list in `captured`. The results. asked: see cond_is_static.
+ */
 static int cond(lua_State *L) {
     Host *h = tracing(L);
     const Loc *loc;
+    lua_settop(L, 5);
+    bool asked = lua_toboolean(L, 5);
     lua_settop(L, 4);
     arg_check_type(L, 3, LUA_TTABLE, "regions");
     arg_check_type(L, 4, LUA_TTABLE, "captured");
@@ -249,13 +268,17 @@ static int cond(lua_State *L) {
     for (int32_t k = 0; k < b.n; k++)
         widen_region(L, h, &at, b.region[k], operands.n, &in, &b.own[k]);
     Val *out = room_for(L, b.nresult);
-    op_cond(&at, b.region, b.n, in.at - 1, in.n + 1, out);
+    op_cond(&at, b.region, b.n, in.at - 1, in.n + 1, asked, out);
     return push_results(L, h, &at, out, b.nresult);
 }
 
 void trace_open_control(lua_State *L) {
-    static const luaL_Reg fns[] = {{"scan", scan},           {"while_loop", while_loop},
-                                   {"cond", cond},           {"sum_start", sum_start},
-                                   {"vary_like", vary_like}, {NULL, NULL}};
+    static const luaL_Reg fns[] = {{"scan", scan},
+                                   {"while_loop", while_loop},
+                                   {"cond", cond},
+                                   {"sum_start", sum_start},
+                                   {"cond_is_static", cond_is_static},
+                                   {"vary_like", vary_like},
+                                   {NULL, NULL}};
     luaL_setfuncs(L, fns, 0);
 }

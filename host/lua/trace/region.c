@@ -7,7 +7,19 @@
 
 static bool same_outer(const void *frame, const void *outer, int32_t i) {
     const Frame *f = frame; /* an index knows what was taken back, too: see attempt.c */
-    return i < f->outer.n && f->outer.at[i] == *(const Val *)outer;
+    return i < f->outer.n && f->met.at[i] == *(const Val *)outer;
+}
+
+/* The value, varying over the axes over which all that enters must. */
+static Val varied(lua_State *L, Host *h, const Frame *f, Val outer) {
+    Build at = h->trace->build;
+    at.region = graph_def(at.g, outer)->region;
+    Mode m = mode_of(graph_type(at.g, outer));
+    m.manual |= f->vary;
+    m.vary |= f->vary;
+    Val v = f->vary ? mode_bring(&at, outer, m) : outer;
+    state_check(L, h, at.err);
+    return v;
 }
 
 static Val frame_param(lua_State *L, Host *h, Frame *f, Val outer) {
@@ -15,14 +27,19 @@ static Val frame_param(lua_State *L, Host *h, Frame *f, Val outer) {
     uint64_t hash = hash_u64(0, (uint64_t)outer);
     int32_t known = map_find(&f->entered, hash, same_outer, f, &outer);
     if (known >= 0) return f->param.at[known];
+    Val met = outer;
+    outer = varied(L, h, f, met);
+    f->met.n = f->outer.n; /* attempt.c has taken back the same of both */
     Build at = t->build;
     at.region = f->region;
     ParamAttr attr = {.index = t->graph->region.at[f->region].param.n + 1};
     const Type *type = type_undecided(&h->cx, graph_type(t->graph, outer));
-    bool ok = type && VEC_ROOM(&t->arena, &f->outer, 1) && VEC_ROOM(&t->arena, &f->param, 1);
+    bool ok = type && VEC_ROOM(&t->arena, &f->outer, 1) && VEC_ROOM(&t->arena, &f->param, 1) &&
+              VEC_ROOM(&t->arena, &f->met, 1);
     Val v = ok ? build_param(&at, OP_PARAM, &attr, type) : 0;
     ok = v && map_add(&t->arena, &f->entered, hash, f->outer.n);
     if (!ok) state_check(L, h, err_nomem(&h->cx, "a trace"));
+    f->met.at[f->met.n++] = met;
     f->outer.at[f->outer.n++] = outer;
     return f->param.at[f->param.n++] = v;
 }
@@ -149,20 +166,41 @@ static int region_body(lua_State *L) {
     return lua_gettop(L) - 3;
 }
 
-/* trace_region(fn, like [, nslice]): calls fn with a tracer for each tensor of the list `like`, of
- * its type (the last nslice: of its slices along dim 1), in a fresh region of the trace under way;
- * fn returns tensors. Returns the region's number, the list of outer tensors that it met (the
- * parameters behind those of `like`), and the list of its results. After an error the trace stands
- * where it stood. */
+/* Where what enters varies over more than it did outside, the list at `index` becomes one of what
+ * its tensors are here: what is typed like them is what they come in as. */
+static void enter_all(lua_State *L, Host *h, int index) {
+    const Trace *t = h->trace;
+    bool varied_here = false;
+    for (int i = 0; i < t->frame.n; i++) varied_here = varied_here || t->frame.at[i].vary;
+    if (!varied_here) return;
+    int n = (int)lua_rawlen(L, index);
+    lua_createtable(L, n, 0);
+    for (int i = 1; i <= n; i++) {
+        lua_rawgeti(L, index, i);
+        value_push_traced(L, h, trace_value(L, h, lua_gettop(L)));
+        lua_rawseti(L, -3, i);
+        lua_pop(L, 1);
+    }
+    lua_replace(L, index);
+}
+
+/* trace_region(fn, like [, nslice [, steer]]): calls fn with a tracer for each tensor of the list
+ * `like`, of its type (the last nslice: of its slices along dim 1), in a fresh region of the trace
+ * under way; fn returns tensors. Returns the region's number, the list of outer tensors that it met
+ * (the parameters behind those of `like`), and the list of its results. What it meets varies over
+ * what the tensor `steer` varies over, too. After an error the trace stands where it stood. */
 static int trace_region(lua_State *L) {
     Host *h = state_of(L);
     Trace *t = trace_of(L, h, "trace_region");
     arg_check_type(L, 2, LUA_TTABLE, "trace_region");
+    lua_settop(L, 4);
+    uint32_t vary = lua_isnil(L, 4) ? 0 : mode_of(value_type(h, value_tensor(L, h, 4))).vary;
     lua_settop(L, 3);
+    enter_all(L, h, 2);
     int32_t outer = t->build.region, depth = h->depth;
     Build at = t->build;
     int32_t region = build_region(&at);
-    if (!region || !VEC_PUSH(&t->arena, &t->frame, (Frame){.region = region}))
+    if (!region || !VEC_PUSH(&t->arena, &t->frame, (Frame){.region = region, .vary = vary}))
         state_check(L, h, err_nomem(&h->cx, "a trace"));
     t->build.region = region;
     lua_pushcfunction(L, region_body);

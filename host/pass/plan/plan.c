@@ -78,7 +78,8 @@ static void touch(PlanBuild *p, const BuildValue *v) {
 /* ---- steps ---- */
 
 BuildStep *plan_add_step(PlanBuild *p, const Node *n) {
-    BuildStep step = {.node = n, .times = p->times, .shift = p->now_shift};
+    BuildStep step = {
+        .node = n, .times = p->times, .shift = p->now_shift, .guard = p->guarded};
     if (!VEC_PUSH(p->arena, &p->step, step)) {
         plan_build_no_memory(p);
         return NULL;
@@ -227,8 +228,13 @@ static int operand_to_take(const PlanBuild *p, const Node *n, const OpDef *def,
 static void place_results(PlanBuild *p, const Node *n, const OpDef *def, BuildValue *in,
                           BuildValue *out) {
     uint64_t taken = shared_operands(in, n->nin); /* and those whose buffer went to a result */
+    bool apart = p->guarded && def->flags & OPF_COLLECTIVE; /* all devices run it: see below */
     for (int i = 0; i < n->nout; i++) {
         const Type *t = graph_type(p->g, n->out + i);
+        if (apart) {
+            plan_own_buffer(p, &out[i], t, BUFFER_TEMP);
+            continue;
+        }
         if (take_place(p, n->out + i, &out[i])) continue;
         int from = operand_to_take(p, n, def, in, i, taken);
         if (from < 0) {
@@ -275,6 +281,9 @@ static void kernel_step(PlanBuild *p, const Node *n, const OpDef *def) {
     if (!collective) add_work(p, n, s);
     s->bytes = bytes;
     for (int i = 0; collective && i < n->nout; i++) p->source[n->out + i] = &in[i < n->nin ? i : 0];
+    /* Nobody waits for a device that skips it: also where its branch is not taken, and then with
+     * whatever lies there, a device sends, and writes what nobody reads. */
+    if (collective) s->guard = 0;
     if (collective)
         s->kind = STEP_COLLECTIVE;
     else
@@ -336,6 +345,7 @@ static void wait_node(PlanBuild *p, const Node *n) {
     BuildStep *s = plan_add_step(p, n);
     if (!s || !plan_set_operands(p, s, in, n->nin, NULL, 0)) return;
     s->kind = STEP_DONE;
+    s->guard = 0;
 }
 
 /* ---- last uses ---- */

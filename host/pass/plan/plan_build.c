@@ -308,7 +308,8 @@ static PlanStep pack_step(Pack *k, Values *values, const BuildStep *s) {
     else
         out.attr = put(k, s->attr, s->attr_size, 1);
     out.offsets = put_offsets(k, s->offset, s->noffset);
-    out.times = s->times;
+    out.guard = s->guard;
+    out.times = out.rounds = s->times;
     out.parts = s->parts;
     out.flops = s->flops;
     out.padded = s->padded;
@@ -351,6 +352,46 @@ static void pack_params(Pack *k, Values *values, Plan *head) {
     head->params = put(k, all, p->nparam, sizeof *all);
 }
 
+static void pack_guards(Pack *k, Plan *head) {
+    PlanBuild *p = k->p;
+    PlanGuard *all = ARENA_ARRAY(p->arena, PlanGuard, p->guard.n + 1);
+    if (!all) {
+        plan_build_no_memory(p);
+        return;
+    }
+    for (int32_t i = 0; i < p->guard.n; i++) {
+        const BuildGuard *g = &p->guard.at[i];
+        const GuardAttr *a = g->attr;
+        all[i] = (PlanGuard){.parent = g->parent,
+                             .region = g->region,
+                             .regions = g->regions,
+                             .loops = put(k, g->loop, g->nloop, sizeof *g->loop),
+                             .axes = put(k, a->mesh.at, a->mesh.rank, sizeof *a->mesh.at),
+                             .cut = put(k, a->cut->at, a->cut->n, sizeof *a->cut->at),
+                             .run = put(k, a->run->at, a->run->n, sizeof *a->run->at)};
+    }
+    head->guards = put(k, all, p->guard.n, sizeof *all);
+}
+
+/* Of the devices that differ in what they run, the most and the fewest operations; and how often
+ * one runs each step at most. */
+static void count_guarded(Plan *plan) {
+    int32_t coord[MAX_AXES];
+    PlanStep *own = (PlanStep *)(void *)((char *)plan + plan->steps.at);
+    for (int32_t i = 0; i < plan->steps.n; i++)
+        if (own[i].guard) own[i].times = 0;
+    plan->flops = 0;
+    for (int32_t d = 0; plan_guard_device(plan, d, coord); d++) {
+        double flops = plan_flops_on(plan, coord);
+        for (int32_t i = 0; i < plan->steps.n; i++) {
+            double times = own[i].guard ? plan_times_on(plan, &own[i], coord) : 0;
+            if (times > own[i].times) own[i].times = times;
+        }
+        if (flops > plan->flops) plan->flops = flops;
+        if (d == 0 || flops < plan->least_flops) plan->least_flops = flops;
+    }
+}
+
 Err plan_build_pack(PlanBuild *p, Plan **out) {
     Pack k = {.p = p};
     Plan head;
@@ -373,6 +414,8 @@ Err plan_build_pack(PlanBuild *p, Plan **out) {
         steps[i] = pack_step(&k, &values, &p->step.at[i]);
         head.flops += steps[i].flops * steps[i].times;
     }
+    head.least_flops = head.flops;
+    pack_guards(&k, &head);
     head.results = put_values(&k, &values, p->result, p->g->region.at[0].result.n);
     pack_buffers(&k, &head);
     head.classes = put(&k, p->class_bytes, 1 << head.naxes, sizeof(int64_t));
@@ -385,6 +428,7 @@ Err plan_build_pack(PlanBuild *p, Plan **out) {
     if (!plan) return err_nomem(p->g->cx, "a plan");
     memcpy(plan, k.at, k.n);
     *plan = head;
+    if (head.guards.n) count_guarded(plan);
     size_t skip = offsetof(Plan, naxes);
     plan->hash = hash_bytes(0, (const char *)plan + skip, k.n - skip);
     *out = plan;

@@ -39,12 +39,19 @@ typedef struct BuildStep {
     int32_t shift, loop, nbody;
     int32_t *body; /* steps of each */
     int32_t parts;
+    int32_t guard; /* from 1; 0: none */
     double flops, padded, anew, bytes, times;
 } BuildStep;
 
 typedef struct BuildRange { /* steps */
     int32_t at, end;
 } BuildRange;
+
+typedef struct BuildGuard { /* see PlanGuard */
+    const GuardAttr *attr;
+    int32_t parent, region, regions, nloop;
+    PlanGuardLoop loop[MAX_RANK];
+} BuildGuard;
 
 /* The steps of a LOOP or BRANCH, itself the first. */
 typedef struct BuildSpan {
@@ -70,6 +77,8 @@ typedef struct PlanBuild {
     int32_t now_shift, now_ring; /* of the steps and buffers that are made now */
     int32_t *region_first, *region_next; /* by region, by node: the nodes of each, or 0 */
     VEC(BuildSpan) span;
+    VEC(BuildGuard) guard;
+    int32_t guarded;     /* the guard of what is planned now, from 1 */
     int32_t within;      /* the span that is planned now, from 1 */
     int32_t *value_last; /* by value: the last node that reads it or a view of it */
     int32_t *last_use;   /* by buffer: the last node that reads it */

@@ -11,7 +11,12 @@
  * end first save what lies in a carry that one of them writes (leave). And what a body reads of
  * outside lives until the loop is over, as the next iteration reads it, too
  * (plan_control_stretch); what is made within a body lives as if it ran once, unless it belongs to
- * several iterations at once (plan_shift.c). */
+ * several iterations at once (plan_shift.c).
+ *
+ * A branch of which each device knows beforehand what it runs is no step: its bodies stand one
+ * behind the other, and each of their steps has a guard. A result that one of them gives back as it
+ * came in stays where it lies, and the others write over it there, as a loop does over a carry: who
+ * runs that one does nothing. */
 #include "pass/plan/plan_build.h"
 
 #include <string.h>
@@ -21,6 +26,7 @@ typedef struct Way {
     Flow f;
     BuildValue outer; /* the operand, the carry, or the result */
     BuildValue inner; /* what a body has to do with: outer, or its slice */
+    int32_t in_place; /* guarded: 1 + the way whose operand the result is written over; 0: none */
 } Way;
 
 typedef struct Control {
@@ -82,6 +88,48 @@ static void begin_carry(Control *c, Way *w, const Type *type) {
     if (!p->err) plan_copy(p, c->n, from, &w->outer);
 }
 
+static bool is_kept(const Way *w) {
+    return w->f.carried || w->in_place;
+}
+
+/* Does a collective read the value? It cannot write where it reads. */
+static bool is_sent(const PlanBuild *p, Val v) {
+    for (int32_t id = p->region_next[p->now]; id; id = p->region_next[id]) {
+        const Node *n = graph_node(p->g, id);
+        for (int i = 0; i < n->nin; i++)
+            if (n->in[i] == v && graph_opdef(p->g, n)->flags & OPF_COLLECTIVE) return true;
+    }
+    return false;
+}
+
+/* Does a body give way i's operand as the result? */
+static bool gives_back(const Control *c, const Way *w, const Flow *in) {
+    for (int k = 0; k < c->n->nbody; k++) {
+        const Region *r = &c->p->g->region.at[c->n->body[k]];
+        if (r->result.at[w->f.result] == r->param.at[in->param]) return true;
+    }
+    return false;
+}
+
+/* A result of a guarded branch: in the place of an operand that nobody else needs, where a body
+ * gives that back; else in a buffer of its own. */
+static void begin_result(Control *c, Way *w, const Type *type) {
+    PlanBuild *p = c->p;
+    Val v = c->n->out + w->f.out;
+    for (int i = 0; c->info.guard && i < c->nway && !w->in_place; i++) {
+        const Flow *f = &c->way[i].f;
+        if (f->in < 0 || f->param < 0 || !gives_back(c, w, f)) continue;
+        const BuildValue *from = &p->value[c->n->in[f->in]];
+        const BuildBuffer *b = &p->buffer.at[from->buffer];
+        bool own = b->kind == BUFFER_TEMP && b->param < 0 && p->readers[from->buffer] == 1;
+        for (int k = 0; k < c->nway; k++) own = own && c->way[k].in_place != i + 1;
+        if (own && plan_can_take(p, from, type) && !is_sent(p, v)) w->in_place = i + 1;
+        if (w->in_place) w->outer = *from;
+    }
+    if (!w->in_place) plan_own_buffer(p, &w->outer, type, BUFFER_TEMP);
+    w->outer.type = type;
+}
+
 /* The values outside, before the step. */
 static void begin(Control *c, const OpDef *def) {
     PlanBuild *p = c->p;
@@ -102,7 +150,7 @@ static void begin(Control *c, const OpDef *def) {
         else if (w->f.in >= 0)
             w->outer = p->value[c->n->in[w->f.in]];
         else
-            plan_own_buffer(p, &w->outer, graph_type(g, c->n->out + w->f.out), BUFFER_TEMP);
+            begin_result(c, w, graph_type(g, c->n->out + w->f.out));
         w->inner = w->outer;
         if (!p->err && w->f.stacked) slice(c, &w->outer, &w->inner);
     }
@@ -132,6 +180,9 @@ static void enter(Control *c, const Region *r) {
             p->value[v] = w->inner;
             p->value[v].type = graph_type(p->g, v);
             if (w->f.carried) p->last_use[w->outer.buffer] = p->value_last[v];
+        } else if (w->in_place) {
+            Val v = r->param.at[c->way[w->in_place - 1].f.param];
+            p->last_use[w->outer.buffer] = p->value_last[v];
         } else if (w->f.result >= 0) {
             p->last_use[w->outer.buffer] = 0;
         }
@@ -142,7 +193,7 @@ static void enter(Control *c, const Region *r) {
 /* Counts the carries by buffer, or forgets them, as count_readers does. */
 static void count_carries(const Control *c, int32_t by) {
     for (int i = 0; i < c->nway; i++)
-        if (c->way[i].f.carried) c->p->readers[c->way[i].outer.buffer] += by;
+        if (is_kept(&c->way[i])) c->p->readers[c->way[i].outer.buffer] += by;
 }
 
 /* Does the value lie in what the copies into carries write? Also in its own carry, as a view: a
@@ -165,7 +216,7 @@ static void leave(Control *c, const Region *r) {
         if (w->f.result < 0) continue;
         Val v = r->result.at[w->f.result];
         want(p, v, NULL);
-        if (w->f.carried || same_place(&p->value[v], &w->inner)) continue;
+        if (is_kept(w) || same_place(&p->value[v], &w->inner)) continue;
         p->now_shift = shift_of(p, v);
         plan_copy(p, c->n, &p->value[v], &w->inner);
     }
@@ -174,7 +225,7 @@ static void leave(Control *c, const Region *r) {
     count_carries(c, 1);
     for (int i = 0; i < c->nway && !p->err; i++) {
         Way *w = &c->way[i];
-        if (!w->f.carried) continue;
+        if (!is_kept(w)) continue;
         from[i] = p->value[r->result.at[w->f.result]];
         if (same_place(&from[i], &w->inner) || !in_a_carry(c, &from[i])) continue;
         BuildValue saved;
@@ -186,7 +237,7 @@ static void leave(Control *c, const Region *r) {
     count_carries(c, -1);
     for (int i = 0; i < c->nway && !p->err; i++) {
         Way *w = &c->way[i];
-        if (!w->f.carried || same_place(&from[i], &w->inner)) continue;
+        if (!is_kept(w) || same_place(&from[i], &w->inner)) continue;
         p->now_shift = shift_of(p, r->result.at[w->f.result]);
         plan_copy(p, c->n, &from[i], &w->inner);
     }
@@ -216,6 +267,25 @@ void plan_control_stretch(PlanBuild *p) {
     }
 }
 
+/* Guards for the bodies of a branch, which follow each other; the number of the first. */
+static int32_t add_guards(Control *c) {
+    PlanBuild *p = c->p;
+    BuildGuard g = {.attr = c->info.guard, .parent = p->guarded, .regions = c->n->nbody};
+    const Dims *loops = &g.attr->loops;
+    int32_t d = 0, first = p->guard.n + 1;
+    for (int32_t k = p->within; k && d < loops->rank; k = p->span.at[k - 1].parent) {
+        const BuildStep *s = &p->step.at[p->span.at[k - 1].at];
+        if (s->kind != STEP_LOOP) continue;
+        if (loops->at[d])
+            g.loop[g.nloop++] = (PlanGuardLoop){loops->at[d], s->loop, s->control.trips};
+        d++;
+    }
+    ASSERT(d == loops->rank, "a branch in fewer loops than it asks for: %d", (int)d);
+    for (; g.region < g.regions; g.region++)
+        if (!VEC_PUSH(p->arena, &p->guard, g)) plan_build_no_memory(p);
+    return first;
+}
+
 /* The steps of body k of the node. */
 static void plan_body(Control *c, int k, int32_t *count) {
     PlanBuild *p = c->p;
@@ -231,10 +301,43 @@ static void plan_body(Control *c, int k, int32_t *count) {
     *count = p->step.n - first;
 }
 
+/* The results, behind the bodies. */
+static void end(Control *c) {
+    PlanBuild *p = c->p;
+    for (int i = 0; i < c->nway; i++) {
+        const Way *w = &c->way[i];
+        int32_t *last = &p->buffer.at[w->outer.buffer].last;
+        if ((w->f.result >= 0 || w->f.steers || w->f.in >= 0) && *last < p->step.n - 1)
+            *last = p->step.n - 1;
+        if (w->f.out < 0) continue;
+        p->value[c->n->out + w->f.out] = w->outer;
+        p->value[c->n->out + w->f.out].type = graph_type(p->g, c->n->out + w->f.out);
+        p->last_use[w->outer.buffer] = 0;
+    }
+}
+
+/* A branch without a step of its own. */
+static void plan_guarded(Control *c, int32_t id, const OpDef *def) {
+    PlanBuild *p = c->p;
+    int32_t around = p->guarded, steps;
+    begin(c, def);
+    int32_t first = p->err ? 0 : add_guards(c);
+    for (int k = 0; k < c->n->nbody && !p->err; k++) {
+        p->guarded = first + k;
+        plan_body(c, k, &steps);
+    }
+    p->guarded = around;
+    p->now = id;
+    if (!p->err) end(c);
+}
+
 void plan_control(PlanBuild *p, int32_t id, const OpDef *def) {
     Control c = {.p = p, .n = graph_node(p->g, id)};
-    const Graph *g = p->g;
     def->control(c.n->attr, &c.info);
+    if (c.info.guard) {
+        plan_guarded(&c, id, def);
+        return;
+    }
     if (!c.info.branch) c.loop = p->nloop++;
     begin(&c, def);
     int32_t around = p->within;
@@ -264,13 +367,5 @@ void plan_control(PlanBuild *p, int32_t id, const OpDef *def) {
     p->within = around;
     if (p->err) return;
     p->span.at[span - 1].end = p->step.n - 1;
-    for (int i = 0; i < c.nway; i++) {
-        const Way *w = &c.way[i];
-        if (w->f.result >= 0 || w->f.steers || w->f.in >= 0)
-            p->buffer.at[w->outer.buffer].last = p->step.n - 1;
-        if (w->f.out < 0) continue;
-        p->value[c.n->out + w->f.out] = w->outer;
-        p->value[c.n->out + w->f.out].type = graph_type(g, c.n->out + w->f.out);
-        p->last_use[w->outer.buffer] = 0;
-    }
+    end(&c);
 }

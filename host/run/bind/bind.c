@@ -26,6 +26,9 @@ static Err bind_kernel(Exec *e, const PlanStep *s) {
         int32_t coord[MAX_AXES], domain = exec_slot_place(e, s->vary, slot, coord);
         Item *item = item_add(e, s, plan_str(p, s->name), s->in.n, s->out.n);
         if (!item || !item_args(p, s, coord, &e->arena, &item->args)) return exec_no_memory(e);
+        GuardList guards;
+        if (!item_guards(e, s, domain, s->vary, slot, &guards)) return exec_no_memory(e);
+        item->guards = guards;
         item->flipped = is_flipped(e, plan_str(p, s->name), coord);
         for (int k = 0; k < s->in.n + s->out.n; k++) {
             int32_t value = k < s->in.n ? PLAN_LIST(p, int32_t, s->in)[k]
@@ -38,6 +41,15 @@ static Err bind_kernel(Exec *e, const PlanStep *s) {
     return E_OK;
 }
 
+/* A loop that none of the devices here runs is passed over, unless they meet others in it. */
+static bool bind_loop_guards(Exec *e, int32_t step) {
+    const Plan *p = e->plan;
+    const PlanStep *s = plan_step(p, step);
+    for (int32_t i = step + 1; i <= step + plan_steps_in(p, s); i++)
+        if (plan_step(p, i)->kind == STEP_COLLECTIVE) return true;
+    return item_guards(e, s, 0, 0, -1, &e->step[step].guards);
+}
+
 static Err bind_steps(Exec *e) {
     const Plan *p = e->plan;
     e->step = ARENA_ARRAY(&e->arena, BoundStep, p->steps.n + 1);
@@ -48,6 +60,7 @@ static Err bind_steps(Exec *e) {
         b->first = e->item.n;
         if (s->kind == STEP_LOOP || s->kind == STEP_BRANCH) {
             int32_t first[MAX_AXES], k = exec_slot_place(e, 0, 0, first);
+            if (!bind_loop_guards(e, i)) return exec_no_memory(e);
             if (s->in.n) b->steer = item_ref(e, k, PLAN_LIST(p, int32_t, s->in)[0], first);
         } else if (s->kind == STEP_KERNEL) {
             TRY(bind_kernel(e, s));
@@ -226,19 +239,33 @@ static bool wants_blas(const Exec *e, const PlanStep *s) {
     return k_cpu_uses_blas(e->rt->level, t);
 }
 
-static void add_costs(Exec *e) {
+/* What a run costs the device at that place. */
+static void cost_of(const Exec *e, const int32_t coord[MAX_AXES], Counters *out) {
     const Plan *p = e->plan;
     for (int32_t i = 0; i < p->steps.n; i++) {
         const PlanStep *s = plan_step(p, i);
-        e->cost.flops += s->flops * s->times;
-        if (s->kind == STEP_COLLECTIVE) {
-            e->cost.sent[s->coll.kind] += plan_bytes_sent(p, s);
-            e->cost.collectives += (int64_t)s->times;
-            continue;
-        }
-        if (s->product) e->cost.matmul_flops += s->flops * s->times;
-        if (wants_blas(e, s)) blas_load(e->rt->cx, &e->rt->blas);
+        double times = s->flops > 0 ? plan_times_on(p, s, coord) : 0;
+        out->flops += s->flops * times;
+        if (s->product) out->matmul_flops += s->flops * times;
+        if (s->kind != STEP_COLLECTIVE) continue;
+        out->sent[s->coll.kind] += plan_bytes_sent(p, s);
+        out->collectives += (int64_t)s->times;
     }
+}
+
+static Err add_costs(Exec *e) {
+    const Plan *p = e->plan;
+    int32_t coord[MAX_AXES] = {0};
+    e->ncost = p->guards.n && e->mesh ? e->mesh->ndevices : 1;
+    e->cost = ARENA_ARRAY(&e->arena, Counters, e->ncost);
+    if (!e->cost) return exec_no_memory(e);
+    for (int32_t i = 0; i < e->ncost; i++) {
+        if (e->ncost > 1) mesh_coords(e->mesh, i, coord);
+        if (e->ncost == 1 || exec_device(e, i) >= 0) cost_of(e, coord, &e->cost[i]);
+    }
+    for (int32_t i = 0; i < p->steps.n; i++)
+        if (wants_blas(e, plan_step(p, i))) blas_load(e->rt->cx, &e->rt->blas);
+    return E_OK;
 }
 
 /* With whom a launch is agreed on, if something of it comes from elsewhere. */
@@ -317,11 +344,11 @@ Err bind_exec(Runtime *rt, Plan *plan, const Mesh *mesh, const Type *const *resu
     exec_guard(e, &guard);
     Err err = bind_all(e, result_type);
     guard_leave(&guard);
+    if (!err) err = add_costs(e);
     if (err) {
         exec_release(e);
         return err;
     }
-    add_costs(e);
     *out = e;
     return E_OK;
 }

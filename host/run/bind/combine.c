@@ -21,6 +21,13 @@ typedef struct Combination {
     BufferSteps *touch; /* by buffer */
 } Combination;
 
+/* Does the one run whenever the other does? */
+static bool same_guards(const Exec *e, const Item *a, const Item *b) {
+    const int32_t *x = e->guarded.at + a->guards.first, *y = e->guarded.at + b->guards.first;
+    if (a->guards.n != b->guards.n) return false;
+    return !a->guards.n || memcmp(x, y, sizeof *x * (size_t)a->guards.n) == 0;
+}
+
 /* ---- several steps of a kernel ---- */
 
 static bool may_combine(const Exec *e, int32_t first, int32_t other) {
@@ -32,6 +39,7 @@ static bool may_combine(const Exec *e, int32_t first, int32_t other) {
     for (int32_t i = 0; i < x->n; i++) {
         const Item *own = &e->item.at[x->first + i], *its = &e->item.at[y->first + i];
         if (own->row != its->row || own->sliced || its->sliced) return false;
+        if (!same_guards(e, own, its)) return false;
     }
     return a->attr.n == b->attr.n &&
            memcmp(PLAN_LIST(p, char, a->attr), PLAN_LIST(p, char, b->attr), (size_t)a->attr.n) == 0;
@@ -201,6 +209,8 @@ static Err pair_slot(Exec *e, const LaunchPair *m, int32_t slot, bool *done) {
     const DeviceWork work[2] = {{a->row->name, &a->args, a->bound},
                                 {b->row->name, &b->args, b->bound}};
     size_t scratch = 0;
+    *done = same_guards(e, a, b);
+    if (!*done) return E_OK;
     all.bound = d->pair(d->self, a->domain, work, m->from, m->to, &scratch);
     *done = all.bound != NULL;
     if (!*done) return E_OK;

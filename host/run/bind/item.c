@@ -84,3 +84,36 @@ bool item_is_dense(const ItemOperand *v) {
     }
     return true;
 }
+
+/* ---- guards ---- */
+
+/* The guard of devices at that place, with those around it; -1 when out of memory. */
+static int32_t bound_guard(Exec *e, int32_t guard, const int32_t coord[MAX_AXES]) {
+    const PlanGuard *g = plan_guard(e->plan, guard);
+    BoundGuard want = {g, plan_guard_place(e->plan, g, coord), -1};
+    if (g->parent && (want.parent = bound_guard(e, g->parent, coord)) < 0) return -1;
+    for (int32_t i = e->guard.n - 1; i >= 0; i--) {
+        const BoundGuard *b = &e->guard.at[i];
+        if (b->guard == g && b->place == want.place && b->parent == want.parent) return i;
+    }
+    return VEC_PUSH(&e->arena, &e->guard, want) ? e->guard.n - 1 : -1;
+}
+
+bool item_guards(Exec *e, const PlanStep *s, int32_t k, uint32_t vary, int32_t slot,
+                 GuardList *out) {
+    const Mesh *m = e->mesh;
+    int32_t first = e->guarded.n;
+    *out = (GuardList){0};
+    for (int32_t i = 0; s->guard && i < m->ndevices; i++) {
+        int32_t coord[MAX_AXES];
+        if (!place_is_own(m, i)) continue;
+        mesh_coords(m, i, coord);
+        if (slot >= 0 && exec_slot(e, k, vary, coord) != slot) continue;
+        int32_t guard = bound_guard(e, s->guard, coord);
+        bool known = false;
+        for (int32_t n = first; n < e->guarded.n; n++) known = known || e->guarded.at[n] == guard;
+        if (guard < 0 || (!known && !VEC_PUSH(&e->arena, &e->guarded, guard))) return false;
+    }
+    *out = (GuardList){first, e->guarded.n - first};
+    return true;
+}

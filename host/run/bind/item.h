@@ -44,4 +44,9 @@ int64_t item_bytes(const KTensor *t);
 /* Are its elements in one piece, in order? */
 bool item_is_dense(const ItemOperand *v);
 
+/* The guards of the devices that use a slot of the vary class in the k-th domain (slot -1: of all
+ * devices of this process). False when out of memory. */
+bool item_guards(Exec *e, const PlanStep *s, int32_t k, uint32_t vary, int32_t slot,
+                 GuardList *out);
+
 #endif

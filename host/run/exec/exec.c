@@ -17,6 +17,19 @@ int32_t exec_device(const Exec *e, int32_t index) {
     return place_is_own(m, index) ? m->device[index] - m->domain * m->each : -1;
 }
 
+bool exec_holds(const Exec *e, GuardList list) {
+    for (int32_t i = list.first; i < list.first + list.n; i++) {
+        int32_t at = e->guarded.at[i];
+        while (at >= 0) {
+            const BoundGuard *g = &e->guard.at[at];
+            if (!plan_guard_holds(e->plan, g->guard, g->place, e->slice)) break;
+            at = g->parent;
+        }
+        if (at < 0) return true;
+    }
+    return list.n == 0;
+}
+
 /* ---- from its binding to its end ---- */
 
 /* A broken invariant of what runs ends the process: says which plan it was. */
@@ -47,11 +60,12 @@ static void settle(Exec *e) {
         int32_t device = exec_device(e, i);
         if (device < 0 || device >= rt->ndevices) continue;
         Counters *c = &rt->counters[device];
-        c->flops += e->cost.flops * runs;
-        c->matmul_flops += e->cost.matmul_flops * runs;
-        c->collectives += e->cost.collectives * e->runs;
+        const Counters *cost = &e->cost[e->ncost > 1 ? i : 0];
+        c->flops += cost->flops * runs;
+        c->matmul_flops += cost->matmul_flops * runs;
+        c->collectives += cost->collectives * e->runs;
         c->plans += e->runs;
-        for (int k = 0; k <= COLL_PERMUTE; k++) c->sent[k] += e->cost.sent[k] * runs;
+        for (int k = 0; k <= COLL_PERMUTE; k++) c->sent[k] += cost->sent[k] * runs;
     }
     e->runs = 0;
 }

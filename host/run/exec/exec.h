@@ -22,6 +22,8 @@ typedef struct Exec {
     const Type **result_type; /* plan->results.n */
     Arena arena;
     VEC(Item) item;
+    VEC(BoundGuard) guard;
+    VEC(int32_t) guarded; /* lists of guards */
     BoundStep *step;
     VEC(Segment) segment;
     VEC(PoolStage) stage;
@@ -59,9 +61,10 @@ typedef struct Exec {
     Buffer **own;              /* by those and domain: during a call, the memory */
     int32_t nbuffer;
     BoundResult *result; /* plan->results.n */
-    Counters cost;       /* of one run, one device */
-    int64_t runs;        /* that the runtime's counters do not hold yet */
-    int64_t copied;      /* donations that needed a copy because somebody else held the bytes */
+    Counters *cost;      /* of one run, by device of the mesh; or one for all: see costs_of */
+    int32_t ncost;
+    int64_t runs;   /* that the runtime's counters do not hold yet */
+    int64_t copied; /* donations that needed a copy because somebody else held the bytes */
 } Exec;
 
 Exec *exec_retain(Exec *e);
@@ -115,6 +118,8 @@ static inline char *exec_address(const Exec *e, const OperandRef *r) {
     }
     return at;
 }
+/* In this turn of the loops around. */
+bool exec_holds(const Exec *e, GuardList list);
 /* The operands in that buffer's slot follow. */
 static inline void exec_set_base(Exec *e, int32_t base, char *at) {
     if (e->base[base] == at) return;

@@ -15,6 +15,17 @@ typedef struct OperandRef { /* where an operand's bytes are */
     const PlanStride *slice;
 } OperandRef;
 
+/* Which of several devices' guards hold in this turn: of those that share a slot, one is enough. */
+typedef struct BoundGuard {
+    const PlanGuard *guard;
+    int64_t place;  /* plan_guard_place */
+    int32_t parent; /* the guard around it of the same device, or -1 */
+} BoundGuard;
+
+typedef struct GuardList { /* of Exec.guarded: guards of devices; n 0: it always runs */
+    int32_t first, n;
+} GuardList;
+
 typedef struct Item { /* one kernel on one slot's operands; collectives become several */
     const KernelRow *row;
     KArgs args;      /* all but workspace, units and fault; in and out are `tensor` */
@@ -25,6 +36,7 @@ typedef struct Item { /* one kernel on one slot's operands; collectives become s
     bool sliced;    /* an operand moves with a loop: its address is worked out at each run */
     bool combined;  /* another item does its work: see combine.h */
     bool flipped;   /* its first result has a bit wrong: see Ctx */
+    GuardList guards;
     int32_t step;
     int32_t with; /* another step that it does, too: see combine.h; or -1 */
     int64_t units;
@@ -69,6 +81,7 @@ typedef struct BoundStep {
     int32_t first, n;          /* items; a kernel step has one per slot of its outputs */
     struct Exchange *exchange; /* of a collective between domains, and of its DONE; or NULL */
     OperandRef steer;          /* LOOP, BRANCH: operand 0 */
+    GuardList guards;          /* LOOP: those of all devices here; none where others wait inside */
 } BoundStep;
 
 /* What one thread does in one go: units [lo, hi) of a step's item for a slot. */

@@ -53,7 +53,7 @@ static void run_item(ExecCall *c, const Item *item, int64_t lo, int64_t hi, int 
     const Exec *e = c->e;
     const Runtime *rt = e->rt;
     if (atomic_load_explicit(&c->failed, memory_order_relaxed)) return;
-    if (item->combined) return;
+    if (item->combined || !exec_holds(e, item->guards)) return;
     if (item->bound) {
         if (rt->profile) record_launch(rt->profile, item);
         lose(c, launch(c->e, item));
@@ -245,6 +245,7 @@ static void run_control(ExecCall *c, const Segment *s, int32_t first, const Loop
         run_segments(c, first, s->body[index], turn);
         return;
     }
+    if (!exec_holds(e, e->step[s->first].guards)) return;
     for (int64_t i = -control->ahead; goes_on(c, control, steer, i); i++)
         run_segments(c, first, s->body[0], &(LoopTurn){control, i});
 }

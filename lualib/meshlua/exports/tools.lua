@@ -60,10 +60,12 @@ Plan:collectives(plan: Plan) -> table
   Its collectives, each with lines, tensors, bytes, axes, reasons.
 Plan:copies(plan: Plan) -> integer
   Donations so far that needed a copy.
+Plan:device_flops(plan: Plan) -> number[]
+  Operations of each device, in the order of the mesh: they may differ where devices skip branches.
 Plan:fits(plan: Plan) -> boolean, string
   Does it fit on a device; if not, why.
-Plan:flops(plan: Plan) -> number
-  Operations of one device.
+Plan:flops(plan: Plan) -> number, number
+  Operations of one device: of the one that has the most, and of the one that has the fewest.
 Plan:memory(plan: Plan) -> table
   Bytes on one device, by kind.
 Plan:mesh(plan: Plan) -> Mesh

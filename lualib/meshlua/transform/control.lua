@@ -358,9 +358,9 @@ end
 -- ---- cond and switch --------------------------------------------------------------------------------
 
 --- Traces each branch with its own copy of the operands; their results must be alike. Behind them each gives what
---- all branches note, its own in its place: `of` says what that is, where it is known. Returns regions, captures,
---- results, and what each branch noted.
-local function trace_branches(who, branches, args, narg, operands, of)
+--- all branches note, its own in its place: `of` says what that is, where it is known. What enters varies over what
+--- `steer` does. Returns regions, captures, results, and what each branch noted.
+local function trace_branches(who, branches, args, narg, operands, steer, of)
   local regions, captured, taken, first = {}, {}, {}, nil
   for k, branch in ipairs(branches) do
     regions[k], captured[k] = core.trace_region(function(...)
@@ -378,14 +378,21 @@ local function trace_branches(who, branches, args, narg, operands, of)
         end
       end
       return table.unpack(all)
-    end, operands.leaves)
+    end, operands.leaves, 0, steer)
   end
   return regions, captured, first, taken
 end
 
-local function branch_node(who, index, branches, args, narg)
-  local operands = flatten(args)
-  local regions, captured, first, taken = trace_branches(who, branches, args, narg, operands)
+--- asked: the index must be known before the program runs.
+local function branch_node(who, index, branches, args, narg, asked)
+  local operands, steer = flatten(args), nil
+  if core.cond_is_static(index, asked) then
+    steer = index
+    local likes = {}
+    for i = 1, #operands.leaves do likes[i] = index end
+    operands.leaves = (core.vary_like(operands.leaves, likes))
+  end
+  local regions, captured, first, taken = trace_branches(who, branches, args, narg, operands, steer)
   local noted_any = false
   for _, of in ipairs(taken) do noted_any = noted_any or #of.calls > 0 end
   local mesh, manual = core.manual()
@@ -394,9 +401,9 @@ local function branch_node(who, index, branches, args, narg)
       .. "print it behind the branch", who)
   end
   if noted_any then
-    regions, captured, first, taken = trace_branches(who, branches, args, narg, operands, taken)
+    regions, captured, first, taken = trace_branches(who, branches, args, narg, operands, steer, taken)
   end
-  local out = core.cond(index, operands.leaves, regions, captured)
+  local out = core.cond(index, operands.leaves, regions, captured, asked)
   if noted_any then
     local n = #first.leaves
     effects.after_branch(taken, joined(table.move(out, n + 1, #out, 1, {}), {index}))
@@ -405,24 +412,43 @@ local function branch_node(who, index, branches, args, narg)
 end
 
 --- `index`: a function, as it may have to be made in the trace.
-local function run_branches(who, index, branches, ...)
+local function run_branches(who, index, branches, asked, ...)
   local args, narg = {...}, select("#", ...)
-  return table.unpack(traced.run(function() return branch_node(who, index(), branches, args, narg) end))
+  return table.unpack(traced.run(function()
+    return branch_node(who, index(), branches, args, narg, asked)
+  end))
+end
+
+local function cond(who, asked, pred, true_fn, false_fn, ...)
+  lib.check_function(who, true_fn)
+  lib.check_function(who, false_fn)
+  if type(pred) == "boolean" then return (pred and true_fn or false_fn)(...) end
+  if core.is_box(pred) then pred = pred:get() end
+  check_predicate(who, "the predicate", pred)
+  return run_branches(who, function() return core.op.astype(pred, {dtype = "int32"}) end,
+    {false_fn, true_fn}, asked, ...)
 end
 
 --- true_fn(...) or false_fn(...), as the predicate says; only one of them runs. Both must give results of the
---- same structure, shapes and dtypes. A Lua boolean decides while tracing.
+--- same structure, shapes and dtypes. A Lua boolean decides while tracing. Inside shard_map devices may differ in the
+--- predicate: where it is made of a scan's counter and of axis_index by sums and comparisons, each device runs its
+--- own branch alone (see static_cond); else all run both and each takes its own.
 ---@param pred Tensor|boolean a bool scalar
 ---@param true_fn function
 ---@param false_fn function
 function M.cond(pred, true_fn, false_fn, ...)
-  lib.check_function("cond", true_fn)
-  lib.check_function("cond", false_fn)
-  if type(pred) == "boolean" then return (pred and true_fn or false_fn)(...) end
-  if core.is_box(pred) then pred = pred:get() end
-  check_predicate("cond", "the predicate", pred)
-  return run_branches("cond", function() return core.op.astype(pred, {dtype = "int32"}) end,
-    {false_fn, true_fn}, ...)
+  return cond("cond", false, pred, true_fn, false_fn, ...)
+end
+
+--- cond, of which each device must know before the program runs when it takes which branch: the predicate is a
+--- comparison, or several with &, of sums of a scan's counter (an ml.arange as its xs) and ml.axis_index.
+--- A device whose branch gives an operand back does nothing.
+---@param pred Tensor|boolean a bool scalar
+---@param true_fn function
+---@param false_fn function
+---@return any results E_VALUE where the predicate is of another kind
+function M.static_cond(pred, true_fn, false_fn, ...)
+  return cond("static_cond", true, pred, true_fn, false_fn, ...)
 end
 
 --- branches[index + 1](...): the index counts from 0 and is clamped. Only one branch runs; all must give results
@@ -445,7 +471,7 @@ function M.switch(index, branches, ...)
   if index.ndim ~= 0 then
     raise("E_SHAPE", "switch: the index is %s; it must be a scalar", core.typeof(index))
   end
-  return run_branches("switch", function() return to_int32(index) end, branches, ...)
+  return run_branches("switch", function() return to_int32(index) end, branches, false, ...)
 end
 
 return lib.export(M)
