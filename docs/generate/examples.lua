@@ -397,6 +397,7 @@ print(ml.grad(ml.remat(f, {policy = policy}))(ml.zeros {2}))]],
   scan = "ml.scan(function(sum, row) return sum + row, sum end, ml.zeros {3}, x)",
   split = "x:split(3, 2)[1]",
   state = "ml.state(nn.Linear(2, 3, {rngs = nn.Rngs(0)}))",
+  static_cond = "ml.static_cond(true, function(t) return t end, function(t) return -t end, x)",
   switch = "ml.switch(1, {function(t) return t end, function(t) return t * 10 end}, x)",
   tabulate = "ml.tabulate(nn.Linear(2, 3, {rngs = nn.Rngs(0)}))",
   update = [[

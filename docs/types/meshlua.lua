@@ -1541,12 +1541,17 @@ function Plan:collectives() end
 ---@return integer
 function Plan:copies() end
 
+--- Operations of each device, in the order of the mesh: they may differ where devices skip branches.
+---@return number[]
+function Plan:device_flops() end
+
 --- Does it fit on a device; if not, why.
 ---@return boolean
 ---@return string
 function Plan:fits() end
 
---- Operations of one device.
+--- Operations of one device: of the one that has the most, and of the one that has the fewest.
+---@return number
 ---@return number
 function Plan:flops() end
 
@@ -3860,6 +3865,15 @@ function ml.split(model, ...) end
 ---@param filter? string|function|table|boolean
 ---@return table
 function ml.state(model, filter) end
+
+--- cond, of which each device of a shard_map knows before the program runs when it takes which branch.
+---@param pred Tensor|boolean
+---@param true_fn function
+---@param false_fn function
+---@param ... any
+---@return any
+---@return any ...
+function ml.static_cond(pred, true_fn, false_fn, ...) end
 
 --- branches[index + 1](...): the index counts from 0 and is clamped.
 ---@param index integer|Tensor

@@ -24,6 +24,8 @@ describe("two processes", function()
     same(COLLECTIVES .. "2,2 huge")
   end)
 
+  mpi.it("run branches that the other skips", function() same("tests/dist/scripts/branches.lua 4") end)
+
   mpi.it("have several on their way at once", function()
     same([[-e 'require("meshlua").config {passes = {overlap = true, bucket = false}}' ]]
       .. "tests/dist/scripts/train.lua fsdp_tp 2 2 tiny")

@@ -43,6 +43,10 @@ describe("many processes", function()
     same(helper.watched and {{4, 2}} or {{2, 4}, {4, 2}, {8, 1}}, "tests/dist/scripts/pipeline.lua")
   end)
 
+  check("run branches that others skip", function()
+    same(helper.watched and {{4, 2}} or {{2, 4}, {8, 1}}, "tests/dist/scripts/branches.lua 4,2")
+  end)
+
   check("work while an exchange is on its way, with the same bits", function()
     local path = helper.file ""
     local out, err, code = run(2, 4, "tests/dist/scripts/beside.lua " .. path)

@@ -249,8 +249,8 @@ static int cond_is_static(lua_State *L) {
 }
 
 /* cond(index, operands, regions, captured, asked): `regions` have parameters for the operands and,
- * behind them, for the tensors of their list in `captured`. The results. asked: see cond_is_static.
- */
+ * behind them, for the tensors of their list in `captured`. `asked`: see cond_is_static. Returns
+ * the results. */
 static int cond(lua_State *L) {
     Host *h = tracing(L);
     const Loc *loc;
