@@ -1,7 +1,9 @@
 /* plan_verify.c - what must hold of the memory of every plan: values lie within their buffers, a
  * buffer is used while it is in use, buffers that are in use at once lie apart, a step writes over
- * what it reads only where it reads and writes the same elements in the same order, and what is on
- * its way between devices is left alone, from turn to turn of a loop, too. */
+ * what it reads only where it reads and writes the same elements in the same order, what is on its
+ * way between devices is left alone, from turn to turn of a loop, too, and a kernel reads what no
+ * device that runs it has skipped to write. */
+#include "base/arena.h"
 #include "ir/plan.h"
 
 #include <string.h>
@@ -187,10 +189,89 @@ static Err check_apart(Ctx *cx, const Plan *p, int32_t i) {
     return E_OK;
 }
 
+/* ---- guards ---- */
+
+typedef struct Written { /* a buffer, so far */
+    bool any, all;       /* by a step; by all devices, or it is not known by which */
+    int32_t branch;      /* the first guard of the one branch whose steps have written it, */
+    uint64_t regions;    /* and whose bodies these are */
+} Written;
+
+static int32_t branch_of(const Plan *p, int32_t guard) {
+    return guard - plan_guard(p, guard)->region;
+}
+
+/* The bodies that some device runs in some turn. */
+static uint64_t bodies_of(const Plan *p, int32_t guard) {
+    const PlanGuard *g = plan_guard(p, guard);
+    uint64_t bodies = 0;
+    for (int i = 0; i < g->run.n; i++) bodies |= 1ull << (PLAN_LIST(p, int32_t, g->run)[i] & 63);
+    return bodies;
+}
+
+static void note_written(const Plan *p, Written *w, int32_t guard) {
+    while (guard) {
+        int32_t branch = branch_of(p, guard);
+        if (w->any && w->branch != branch) break;
+        w->any = true;
+        w->branch = branch;
+        w->regions |= 1ull << (plan_guard(p, guard)->region & 63);
+        if (bodies_of(p, guard) & ~w->regions) return;
+        guard = plan_guard(p, guard)->parent; /* all of them: who runs what is around has */
+        *w = (Written){.any = guard != 0, .branch = guard ? branch_of(p, guard) : 0};
+    }
+    w->any = w->all = true;
+}
+
+static bool may_read(const Plan *p, const Written *w, int32_t guard) {
+    if (!w->any || w->all) return true;
+    for (; guard; guard = plan_guard(p, guard)->parent)
+        if (branch_of(p, guard) == w->branch &&
+            w->regions >> (plan_guard(p, guard)->region & 63) & 1)
+            return true;
+    return false;
+}
+
+static Err check_guard(Ctx *cx, const Plan *p, int32_t i) {
+    const PlanGuard *g = plan_guard(p, i);
+    bool ok = g->parent >= 0 && g->parent < i && g->region >= 0 && g->region < g->regions &&
+              i - g->region >= 1 && g->run.n == g->cut.n + 1 && g->axes.n == p->naxes;
+    for (int k = 0; ok && k < g->loops.n; k++) {
+        int64_t loop = PLAN_LIST(p, PlanGuardLoop, g->loops)[k].loop;
+        ok = loop >= 0 && loop < p->nloop;
+    }
+    return ok ? E_OK : bad(cx, p, 0, "a guard that says nothing", i);
+}
+
+/* Collectives send what lies there, and nobody reads what comes of that. */
+static Err check_guards(Ctx *cx, const Plan *p) {
+    Arena arena;
+    Err e = E_OK;
+    for (int32_t i = 1; i <= p->guards.n; i++) TRY(check_guard(cx, p, i));
+    if (!p->guards.n) return E_OK;
+    arena_init(&arena, &cx->alloc);
+    Written *w = ARENA_ARRAY(&arena, Written, p->buffers.n + 1);
+    if (!w) e = err_nomem(cx, "checking a plan");
+    for (int32_t i = 0; !e && i < p->steps.n; i++) {
+        const PlanStep *s = plan_step(p, i);
+        for (int k = 0; !e && s->kind == STEP_KERNEL && k < s->in.n; k++) {
+            int32_t b = plan_value(p, PLAN_LIST(p, int32_t, s->in)[k])->buffer;
+            bool temporary = plan_buffer(p, b)->kind != BUFFER_PARAM;
+            if (temporary && !may_read(p, &w[b], s->guard))
+                e = bad(cx, p, i, "a buffer that a device may have skipped to write", b);
+        }
+        for (int k = 0; !e && k < s->out.n; k++)
+            note_written(p, &w[plan_value(p, PLAN_LIST(p, int32_t, s->out)[k])->buffer], s->guard);
+    }
+    arena_free(&arena);
+    return e;
+}
+
 Err plan_verify(Ctx *cx, const Plan *p) {
     enum { MANY = 2000 }; /* buffers, above which pairs of them take too long */
     for (int32_t i = 0; i < p->steps.n; i++) TRY(check_step(cx, p, i));
     for (int32_t i = 0; i < p->steps.n; i++) TRY(check_flight(cx, p, i));
     for (int32_t i = 0; i < p->buffers.n && p->buffers.n <= MANY; i++) TRY(check_apart(cx, p, i));
+    TRY(check_guards(cx, p));
     return E_OK;
 }

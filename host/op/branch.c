@@ -6,6 +6,7 @@
  * static_cond when everything around it is known: each device skips what is not its own. Else all
  * regions run, and each device takes from its own. What comes into such a cond varies as its index
  * does, so that a gradient is summed over devices outside of it. */
+#include "base/log.h"
 #include "op/op.h"
 
 typedef struct CondAttr {
@@ -83,16 +84,28 @@ static void describe(const Graph *g, Val v, Str *s) {
     if (n->nloc) str_put(s, ")");
 }
 
-static void refuse(Build *b, const Graph *g, Val stuck, const char *why) {
+/* Why the cond cannot be what was asked for: `stuck` is not known, or `why`. */
+static void say_why(const Graph *g, const Node *n, Val stuck, const char *why, Str *s) {
+    if (n && n->nloc) {
+        intern_print_loc(n->loc[0], s);
+        str_put(s, ": ");
+    }
+    if (stuck) describe(g, stuck, s);
+    str_put(s, stuck ? " is not known before the program runs" : why);
+}
+
+static void refuse(Build *b, const Graph *g, const Node *n, Val stuck, const char *why) {
     Str s;
     str_init(&s, &g->cx->alloc);
-    if (stuck) describe(g, stuck, &s);
-    build_fail(
-        b, err_set(g->cx, E_VALUE,
-                   "static_cond: %s%s; the predicate must be a comparison, or several with &, of "
-                   "sums of a scan's counter (an ml.arange as its xs) and ml.axis_index, "
-                   "times whole numbers; ml.cond takes any",
-                   str_of(&s), why));
+    say_why(g, n, stuck, why, &s);
+    build_fail(b, err_set(g->cx, E_VALUE,
+                          stuck ? "static_cond: %s; the predicate must be a comparison, or "
+                                  "several with &, of sums of a scan's counter (an ml.arange as "
+                                  "its xs) and ml.axis_index, times whole numbers; ml.cond takes "
+                                  "any"
+                                : "static_cond: %s; ml.cond takes that, and has all devices run "
+                                  "all branches",
+                          str_of(&s)));
     str_free(&s);
 }
 
@@ -101,7 +114,7 @@ bool op_cond_is_static(Build *b, Val index, bool asked) {
     Affine known;
     if (b->err || !index) return false;
     bool ok = affine_of(&w, index, &known);
-    if (!ok && asked) refuse(b, b->g, w.stuck, " is not known before the program runs");
+    if (!ok && asked) refuse(b, b->g, NULL, w.stuck, "");
     return ok;
 }
 
@@ -252,7 +265,7 @@ static void batch_cond(Build *b, const BatchArgs *a) {
     if (b->err) return;
     bool asked = ((const CondAttr *)n.attr)->asked;
     if (a->mapped[0] && asked) {
-        refuse(b, b->g, 0, "examples differ in what they run");
+        refuse(b, b->g, NULL, 0, "examples differ in what they run");
         return;
     }
     if (a->mapped[0]) {
@@ -328,11 +341,28 @@ static const char *what_all_run(const Graph *g, const SettleArgs *a) {
     return NULL;
 }
 
+/* All devices will run all branches: where that was not to be, an error, else a line for who asks.
+ */
+static void give_up(Build *b, const SettleArgs *a, const char *why) {
+    Ctx *cx = b->g->cx;
+    AffineWalk w = affine_walk(a->from, false);
+    Affine known;
+    Str s;
+    Val stuck = affine_of(&w, a->node->in[0], &known) ? 0 : w.stuck;
+    if (((const CondAttr *)a->node->attr)->asked) {
+        refuse(b, a->from, a->node, stuck, why);
+        return;
+    }
+    str_init(&s, &cx->alloc);
+    say_why(a->from, a->node, stuck, why, &s);
+    log_line(cx, LOG_INFO, "cond: all devices run all branches: %s", str_of(&s));
+    str_free(&s);
+}
+
 static void settle_cond(Build *b, const SettleArgs *a) {
     const Node *n = a->node;
     Graph *g = b->g;
-    bool asked = ((const CondAttr *)n->attr)->asked && !a->plain;
-    const char *why = " it is not known before the program runs";
+    const char *why = "there are too many cases or loops";
     const Type **types = ARENA_ARRAY(&g->arena, const Type *, n->nout + 1);
     GuardAttr guard;
     if (!types) build_fail(b, err_nomem(g->cx, "a graph"));
@@ -344,12 +374,7 @@ static void settle_cond(Build *b, const SettleArgs *a) {
         for (int i = 0; v && i < n->nout; i++) a->out[i] = v + i;
         return;
     }
-    if (asked && !b->err) {
-        AffineWalk w = affine_walk(a->from, false);
-        Affine known;
-        bool ok = affine_of(&w, n->in[0], &known);
-        refuse(b, a->from, ok ? 0 : w.stuck, why);
-    }
+    if (!a->plain) give_up(b, a, why);
     if (!b->err) select(b, a->region, n->nbody, a->in, n->nout, a->out, &g->arena);
 }
 
