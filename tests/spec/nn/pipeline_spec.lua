@@ -172,6 +172,24 @@ describe("nn.pipeline", function()
     assert.same({2}, key.shape)
   end)
 
+  it("can be differentiated twice", function()
+    local model = new_model {layers = 2, dtype = "float64"}
+    local x = ml.random.normal(ml.random.key(4), {4, 1, WIDTH}):astype "float64"
+    local function second(loss, mesh)
+      local function length(layers) return (ml.grad(loss)(layers).up.kernel ^ 2):sum() end
+      local step = ml.jit(function(layers) return ml.grad(length)(layers).up.kernel end, {mesh = mesh})
+      return step(model.layers)
+    end
+    local function last(h) return (h ^ 3):mean() end
+    local expected = second(function(layers) return last((nn.scan(layers, x))) end)
+    for _, schedule in ipairs(both) do
+      local got = second(function(layers)
+        return (nn.pipeline(layers, x, {microbatches = 2, schedule = schedule, last = last}))
+      end, stages(2))
+      helper.close(expected, got, 1e-10)
+    end
+  end)
+
   it("with the loss outside gives what the layers give, and its gradients", function()
     local model = new_model {layers = 4, dtype = "float32"}
     local x = ml.random.normal(ml.random.key(4), {6, LENGTH, WIDTH})
@@ -226,6 +244,56 @@ describe("nn.pipeline", function()
         end, {mesh = stages(p)})(model, batch)
         same({loss = loss, grads = grads}, {loss = got, grads = got_grads})
       end
+    end
+  end)
+end)
+
+describe("nn.pipeline beside other axes", function()
+  local Wide = nn.module "Wide"
+  function Wide:init(rngs)
+    self.norm = nn.LayerNorm(WIDTH, {rngs = rngs})
+    self.up = nn.Linear(WIDTH, 8, {rngs = rngs, axes = {false, "mlp"}})
+    self.down = nn.Linear(8, WIDTH, {rngs = rngs, axes = {"mlp", false}})
+  end
+  function Wide:__call(x) return x + self.down(nn.gelu(self.up(self.norm(x)))) end
+
+  local rules = {{"layers", "stage"}, {"mlp", "model"}, {"batch", "data"}, {"layers", false}, {"mlp", false},
+    {"batch", false}}
+
+  --- Loss and gradients of the layers, and how many collectives are over each axis.
+  local function run(names, sizes, schedule)
+    local n = sizes[1] * sizes[2]
+    local mesh = ml.make_mesh(sizes, names, table.move(ml.devices(), 1, n, 1, {}))
+    local layers = ml.init(function(rngs)
+      return nn.stack(4, function() return Wide(rngs) end)
+    end, {mesh = mesh, rules = rules, seed = 3})
+    local x = ml.device_put(ml.random.normal(ml.random.key(4), {8, 3, WIDTH}),
+      ml.NamedSharding(mesh, mesh.shape.data and P "data" or P()))
+    local step = ml.jit(function(l, y)
+      return ml.value_and_grad(function(m)
+        return (nn.pipeline(m, y, {microbatches = 4, schedule = schedule,
+          last = function(h) return (h ^ 2):mean() end}))
+      end)(l)
+    end, {mesh = mesh, rules = rules})
+    local loss, grads = step(layers, x)
+    local gathers = 0
+    for _, c in ipairs(step:plan(layers, x):collectives()) do
+      gathers = gathers + (c.op == "all_gather" and 1 or 0)
+    end
+    assert.equal(0, gathers)
+    return {loss = loss, grads = grads}
+  end
+
+  it("is the same bits as on the same mesh without it", function()
+    for _, schedule in ipairs {"gpipe", "1f1b"} do
+      local names = {"stage", "model"}
+      local expected = run(names, {1, 2}, schedule)
+      same(expected, run(names, {2, 2}, schedule), "model: ")
+      same(expected, run(names, {4, 2}, schedule), "model: ")
+      names = {"data", "stage"}
+      expected = run(names, {2, 1}, schedule)
+      same(expected, run(names, {2, 2}, schedule), "data: ")
+      same(expected, run(names, {2, 4}, schedule), "data: ")
     end
   end)
 end)
