@@ -12,9 +12,10 @@ local is_verbose = false
 for _, word in ipairs(arg) do is_verbose = is_verbose or word == "--verbose" or word == "-v" end
 if not is_verbose then
   local traceback = debug.traceback
-  debug.traceback = function(...) -- luacheck: ignore
-    if debug.getinfo(2, "S").source:find "busted/core%.lua$" then return (...) end
-    return traceback(...)
+  debug.traceback = function(message, level, ...) -- luacheck: ignore
+    if debug.getinfo(2, "S").source:find "busted/core%.lua$" then return message end
+    if type(message) == "thread" then return traceback(message, level, ...) end
+    return traceback(message, (level or 1) + 1)
   end
 end
 -- --ignore-lua: .busted names a program for the plain command; here the program that runs is the one tested.

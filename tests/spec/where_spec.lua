@@ -282,6 +282,28 @@ outer(ml.ones {2})]]
     assert.truthy(lines[4]:find("\tFILE:6: in ", 1, true), lines[4])
   end)
 
+  it("notes the frames inside a jitted function as Lua itself would", function()
+    local expected
+    local function note() expected = debug.traceback("", 2) end
+    -- As deep in gsub as then in error.
+    local function fails(message) string.gsub("x", "x", note) error(message) end
+    local function deep(n, ...)
+      if n == 0 then fails(...) end
+      return (deep(n - 1, ...))
+    end
+    for i, inner in ipairs {fails, function(...) deep(5, ...) end, function(...) deep(60, ...) end,
+        function(...) return deep(2, ...) end, function() string.gsub("x", "x", fails) end,
+        function(message) table.sort({1, 2}, function() return fails(message) end) end,
+        function(message) ml.tree.map(function() fails(message) end, {y}) end} do
+      assert.is_false((pcall(ml.jit(function(v)
+        inner("error " .. i)
+        return v
+      end), ml.ones {2})))
+      expected = expected:sub(2):gsub("string%.gsub", "error", 1)
+      assert.equal(expected, debug.getregistry()["meshlua.traceback"])
+    end
+  end)
+
   it("keeps the frames inside a jitted function", function()
     local lines = first_lines [[
 local ml = require "meshlua"

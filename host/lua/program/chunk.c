@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-static const char *const noted = "meshlua.traceback"; /* see note_traceback in where.c */
+static const char *const noted = "meshlua.traceback"; /* see note_traceback in wrap.c */
 
 /* An error that came out of a trace has lost the frames inside it; they were noted on the way. The
  * note is of this error if it names the place that the message names. */

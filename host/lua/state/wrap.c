@@ -4,6 +4,7 @@
  * runs: the call stack alone would not do, since a tail call drops frames. Module calls also push
  * their path, which names the scope of the ops inside. */
 #include "lua/state/arg.h"
+#include "lua/state/traceback.h"
 #include "lua/state/usage.h"
 
 #include <limits.h>
@@ -76,7 +77,7 @@ static int note_traceback(lua_State *L) {
     lua_getfield(L, LUA_REGISTRYINDEX, noted_key);
     if (lua_rawequal(L, -1, 1)) return lua_settop(L, 1), 1;
     explain_yield(L);
-    luaL_traceback(L, L, NULL, 1);
+    traceback_push(L, 1);
     lua_setfield(L, LUA_REGISTRYINDEX, traceback_key);
     lua_pushvalue(L, 1);
     lua_setfield(L, LUA_REGISTRYINDEX, noted_key);
