@@ -143,7 +143,8 @@ set(slow
     spec/manual/fuzz spec/train/memory unit/kernels/test_lines spec/init spec/train/layout
     spec/nn/smollm dist/files repl/complete fault/power dist/output spec/scale spec/insight/reasons
     spec/checkpoint/map spec/control/carries spec/manual/meshes spec/interrupt unit/kernels/test_index
-    unit/run/disk/test_direct unit/kernels/test_fused unit/kernels/test_conv cuda/kernels/movement)
+    unit/run/disk/test_direct unit/kernels/test_fused unit/kernels/test_conv cuda/kernels/movement
+    spec/train/leaves_runs)
 set(next # those that would else begin last, and be what is waited for
     spec/mlp spec/program spec/nn/llama spec/transfer spec/train/precision spec/plan/estimate pass/define
     spec/manual/oracle op/parse)
@@ -151,7 +152,7 @@ set(once # of whole programs or of Lua, whose C others run: where sanitizers wat
     fault/kill fault/power dist/hosts dist/output dist/replicas dist/seeds dist/stop golden/gpt3 repl/complete
     spec/insight/proposals spec/plan/page spec/plan/plan spec/train/resume spec/train/inspect
     spec/train/guard spec/train/replay spec/train/trained spec/train/program spec/chat/chat
-    spec/data/shards)
+    spec/data/shards spec/train/leaves_runs)
 set(cost 1000)
 foreach(name ${slow} ${next})
   if(TEST ${name})

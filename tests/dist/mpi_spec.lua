@@ -76,6 +76,12 @@ describe("many processes", function()
     end)
   end
 
+  check("train in leaves as one device does", function()
+    local words = "tests/dist/scripts/train.lua dp %d 1 tiny leaves"
+    same(SPLITS, words:format(8))
+    assert.equal(mpi.one(8, words:format(8)), mpi.one(1, words:format(1)))
+  end)
+
   check("run a recipe to its end", function()
     local text = helper.file(("In the beginning was the word. "):rep(200))
     local words = "models/train.lua --mesh=data:2,model:2 --rules=fsdp_tp --layers=1 --width=16 --heads=2" ..

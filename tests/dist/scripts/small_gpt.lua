@@ -7,15 +7,18 @@ local gpt = require "gpt"
 ---@param mesh Mesh
 ---@param rules string a name in gpt.rules
 ---@param changes table
+---@param leaves integer? into which a step cuts its batch; nil: it does not
 ---@return table configuration, table model, table optimizer
 ---@return fun(model: table, optimizer: table, ids: Tensor, labels: Tensor): Tensor step its loss
-return function(mesh, rules, changes)
+return function(mesh, rules, changes, leaves)
   rules = gpt.rules[rules]
   local cfg = setmetatable(changes, {__index = gpt.config})
   local placed = {mesh = mesh, rules = rules, seed = 0}
   local model = ml.init(function(rngs) return gpt.build(cfg, rngs) end, placed)
   local step = ml.jit(function(net, opt, ids, labels)
-    local loss, grads = ml.value_and_grad(function(m) return gpt.loss(m, ids, labels) end)(net)
+    local loss, grads = ml.accumulate(leaves or 1, function(part)
+      return ml.value_and_grad(function(m) return gpt.loss(m, part[1], part[2]) end)(net)
+    end, {ids, labels}, leaves and {bits = "mesh"} or nil)
     opt:update(net, grads)
     return loss
   end, {mesh = mesh, rules = rules})
