@@ -75,7 +75,7 @@ function M.text(run)
   for _, leaf in ipairs((tree.leaves(run.model))) do
     if core.is_box(leaf) and leaf.kind == "param" then bytes = bytes + 4 * leaf.size end
   end
-  local kept = math.min(own, leaves.MOST)
+  local kept = leaves.kept(own)
   local where = devices == 1 and "" or (" on each of %d devices along %s"):format(devices,
     table.concat(axes, " and "))
   return ("bits: the batch is %s of %s, %d%s%s, added as a tree: the same bits on 1 to %d devices; batch "

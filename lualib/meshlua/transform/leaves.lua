@@ -10,6 +10,7 @@ local core = require "meshlua.core"
 local lib = require "meshlua.lib"
 local ops = require "meshlua.ops"
 local rules_of = require "meshlua.sharding.rules"
+local scope = require "meshlua.transform.scope"
 local shard_map = require "meshlua.sharding.shard_map"
 local trace = require "meshlua.transform.trace"
 
@@ -17,8 +18,7 @@ local raise = lib.raise
 
 local M = {}
 
---- So many leaves' results are kept until they are added.
-M.MOST = 8
+local MOST = 4 -- so many results, of leaves and of sums of them, are kept until they are added
 
 --- Is n 1, 2, 4, 8, ...?
 local function is_power(n) return n > 0 and n & (n - 1) == 0 end
@@ -143,6 +143,11 @@ local function cut(x, n)
   return x:reshape(table.move(shape, 2, #shape, 3, {n, shape[1] // n}))
 end
 
+--- How many results a device keeps at once where it has n leaves: of each level of its tree at most MOST.
+---@param n integer
+---@return integer
+function M.kept(n) return n > MOST and MOST + M.kept(n // MOST) or n end
+
 --- The sum of a list as a binary tree of neighbours.
 local function tree_sum(list)
   while #list > 1 do
@@ -156,10 +161,10 @@ end
 --- fn of each of n slices of the stacks, one after the other: of the first list that it returns the sums, of the
 --- second what the last slice gave.
 local function total(fn, stacks, n)
-  if n > M.MOST then -- runs of leaves, then of sums of these
+  if n > MOST then -- runs of leaves, then of sums of these
     local runs = {}
-    for i, x in ipairs(stacks) do runs[i] = cut(x, n // M.MOST) end
-    return total(function(own) return total(fn, own, M.MOST) end, runs, n // M.MOST)
+    for i, x in ipairs(stacks) do runs[i] = cut(x, n // MOST) end
+    return total(function(own) return total(fn, own, MOST) end, runs, n // MOST)
   end
   local _, all = control.scan(function(_, slices)
     local sums, last = fn(slices)
@@ -221,7 +226,9 @@ function M.sum(n, rows, names, fn)
   for _, name in ipairs(axes) do devices = devices * mesh.shape[name] end
   local all = table.pack(shard_map.shard_map(function(...)
     local sums, last = total(one, {...}, n // devices)
-    for i, x in ipairs(sums) do sums[i] = core.op.all_reduce(x, {axes = axes, kind = "sum"}) end
+    scope.named_scope("leaves", function() -- explain says so of the reduction
+      for i, x in ipairs(sums) do sums[i] = core.op.all_reduce(x, {axes = axes, kind = "sum"}) end
+    end)
     return table.unpack(table.move(last, 1, #last, #sums + 1, sums))
   end, {mesh = mesh, axis_names = axes, in_specs = core.P(axes), out_specs = core.P()})(table.unpack(stacks)))
   local nsum = #dtypes

@@ -230,7 +230,7 @@ end
 --- With bits = "mesh" the result has the same bits on every mesh over whose axes the batch is split: the n microbatches
 --- are leaves then, runs of rows in order, which the devices share evenly, and what fn returns is added as a binary tree
 --- over them. n is a power of two, at least the number of these devices. A device computes its leaves one after the
---- other, and keeps what fn returns for up to eight of them until it is added. fn is called as fn(part, leaf) with the
+--- other, and keeps what fn returns until it is added: of two leaves two, of eight six, of 64 twelve. fn is called as fn(part, leaf) with the
 --- number of the leaf (uint32, from 0), which is for keys that fn does not take from an Rngs. Params that it writes begin
 --- with what they held for each leaf: statistics become the mean of the leaves'. In traced functions alone.
 ---@param n integer

@@ -111,7 +111,7 @@ describe("leaves", function()
       end
       sums = above
     end
-    for _, size in ipairs {1, 4} do -- sixteen of one device are runs of eight
+    for _, size in ipairs {1, 4} do -- sixteen of one device are runs of four
       local loss, gradient = leaves(16, of_part)(split(mesh_of {size}, x, "data"))
       assert.equal((sums[1][1] / 16):item(), loss:item())
       assert.equal(bits(sums[1][2] / 16), bits(gradient))
