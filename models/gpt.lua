@@ -133,16 +133,24 @@ function GPT:new_cache(make, walk)
   return {h = h}
 end
 
---- Logits for the token behind each position; the embedding table is the head, too.
+--- What the first block reads.
+function GPT:embedded(ids, rngs, past)
+  local positions = past and self.wpe:take(past.positions, 1, "clip") or self.wpe:slice({1, ids.shape[2]})
+  local x = self.wte(past and past.ids or ids) + positions:astype(self.dtype)
+  return self.dropout(x:constrain {"batch", "tokens", "embed"}, rngs)
+end
+
+--- The embedding table is the head, too.
+function GPT:logits(x) return self.wte:attend(x):constrain {"batch", "tokens", "vocab"} end
+
+--- Logits for the token behind each position.
 ---@param ids Tensor int32 [batch, T], T at most cfg.seq
 ---@param rngs Rngs? keys for dropout while training
 ---@param cache Cache? of what came before (ml.cache)
 ---@return Tensor [batch, T, vocab]; with a cache [batch, 1, vocab], behind the last token of each row
 function GPT:__call(ids, rngs, cache)
   local past = cache and cache:open(ids)
-  local positions = past and self.wpe:take(past.positions, 1, "clip") or self.wpe:slice({1, ids.shape[2]})
-  local x = self.wte(past and past.ids or ids) + positions:astype(self.dtype)
-  x = self.dropout(x:constrain {"batch", "tokens", "embed"}, rngs)
+  local x = self:embedded(ids, rngs, past)
   if self.scan and not past then
     x = through_stack(self, x, rngs)
   else
@@ -155,7 +163,7 @@ function GPT:__call(ids, rngs, cache)
     past:close()
     x = past:last(x)
   end
-  return self.wte:attend(x):constrain {"batch", "tokens", "vocab"}
+  return self:logits(x)
 end
 
 ---@param cfg table as M.config
@@ -171,6 +179,17 @@ function M.build(cfg, rngs) return GPT(cfg, rngs) end
 ---@return Tensor scalar
 function M.loss(model, ids, labels, rngs)
   return nn.softmax_cross_entropy_with_integer_labels(model(ids, rngs), labels):mean()
+end
+
+--- The model's parts for nn.pipeline; nil where its blocks are no stack.
+function M.pipeline(model)
+  if not model.scan then return nil end
+  return {stack = model.h, rngs = model.dropout.rate > 0,
+    first = function(part, rngs) return model:embedded(part.inputs, rngs) end,
+    last = function(x, part)
+      local logits = model:logits(model.ln_f(x))
+      return nn.softmax_cross_entropy_with_integer_labels(logits, part.labels):mean()
+    end}
 end
 
 --- The learning rate of a step.
@@ -219,15 +238,21 @@ end
 local all, data, model = {"batch", {"data", "model"}}, {"batch", "data"}, {"batch", "model"}
 -- Each block's matrices split over `model`, the first by columns, the second by rows; embeddings whole.
 local heads, hidden = {"heads", "model"}, {"mlp", "model"}
+-- Blocks on the places of a pipeline; where it does not divide them the last place passes over what is missing.
+local stages = {"layers", "stage", uneven = "pad"}
 
---- dp: parameters replicated. tp: blocks split over `model`. tp_sp: between the blocks' products the tokens
---- are split over `model`, too (sequence parallelism, Korthikanti et al. 2022). fsdp, fsdp_tp: each matrix split over `data`, too.
+--- pp, pp_tp, fsdp_pp: blocks over `stage`, embeddings whole along it (--layers=scan). dp: parameters replicated.
+--- tp: blocks split over `model`. tp_sp: between the blocks' products the tokens are split over `model`, too (sequence
+--- parallelism, Korthikanti et al. 2022). fsdp, fsdp_tp: each matrix split over `data`, too.
 M.rules = {
   dp = rules {all, data, model},
   tp = rules {data, heads, hidden},
   tp_sp = rules {data, heads, hidden, {"tokens", "model"}},
   fsdp = rules {shard_matrices, all, data, model},
   fsdp_tp = rules {shard_matrices, data, heads, hidden},
+  pp = rules {stages, data},
+  pp_tp = rules {stages, data, heads, hidden},
+  fsdp_pp = rules {stages, shard_matrices, data},
 }
 
 -- ---- files of others ----------------------------------------------------------------------------------

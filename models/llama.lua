@@ -11,7 +11,7 @@ M.config = {
   layers = 4, width = 128, heads = 8, kv_heads = 4, head_dim = 0, hidden = 352, seq = 64, vocab = 256,
   tied = false, epsilon = 1e-5, theta = 10000.0,
   rope_factor = 0.0, rope_low = 1.0, rope_high = 4.0, rope_original = 8192,
-  dtype = "float32", precision = "",
+  dtype = "float32", precision = "", scan = false,
   batch = 16, steps = 3000, lr = 3e-3, min_lr = 3e-5, warmup = 100, beta1 = 0.9, beta2 = 0.99,
   weight_decay = 0.1, clip = 1.0,
   sample = 1000, temperature = 0.5,
@@ -19,7 +19,8 @@ M.config = {
 
 --- What each of them is.
 M.help = {
-  layers = "blocks of attention and MLP", width = "features of a token", heads = "of queries",
+  layers = "blocks of attention and MLP; or scan, unrolled: how they are planned (unrolled, by default)",
+  width = "features of a token", heads = "of queries",
   kv_heads = "of keys and values; they divide heads", head_dim = "features of a head; 0: width / heads",
   hidden = "features inside an MLP", seq = "tokens of context", vocab = "ids are 0 .. vocab - 1",
   tied = "the embedding table is the head, too", epsilon = "of the norms", theta = "base of rotary positions",
@@ -137,13 +138,34 @@ function Llama:init(cfg, rngs)
   self.embed = nn.Embed(cfg.vocab, cfg.width, {rngs = rngs, param_dtype = cfg.dtype,
     dtype = ml.train.precision(cfg), axes = {"vocab", "embed"},
     embedding_init = nn.initializers.normal(0.02)})
-  self.context, self.vocab, self.layers = cfg.seq, cfg.vocab, {}
-  for i = 1, cfg.layers do self.layers[i] = Block(cfg, rngs) end
+  self.context, self.vocab, self.scan, self.count = cfg.seq, cfg.vocab, cfg.scan, cfg.layers
+  if cfg.scan then
+    self.layers = nn.stack(cfg.layers, function() return Block(cfg, rngs) end)
+  else
+    self.layers = {}
+    for i = 1, cfg.layers do self.layers[i] = Block(cfg, rngs) end
+  end
   self.norm = Norm(cfg, rngs)
   if not cfg.tied then
     self.head = nn.Linear(cfg.width, cfg.vocab, options(cfg, rngs, {axes = {"embed", "vocab"},
       kernel_init = nn.initializers.normal(0.02)}))
   end
+end
+
+--- See ml.cache: each block has its own, even where they are a stack.
+function Llama:new_cache(make, walk)
+  local layers, one = {}, self.scan and nn.layer(self.layers, 1)
+  for i = 1, self.count do layers[i] = walk(one or self.layers[i], make) end
+  return {layers = layers}
+end
+
+--- What the first block reads.
+function Llama:embedded(ids) return self.embed(ids):constrain {"batch", "tokens", "embed"} end
+
+--- Of what the last block gives.
+function Llama:logits(x)
+  local logits = self.head and self.head(x) or self.embed:attend(x)
+  return logits:constrain {"batch", "tokens", "vocab"}
 end
 
 --- Logits for the token behind each position.
@@ -152,15 +174,20 @@ end
 ---@return Tensor [batch, T, vocab]; with a cache [batch, 1, vocab], behind the last token of each row
 function Llama:__call(ids, _, cache)
   local past = cache and cache:open(ids)
-  local x = self.embed(past and past.ids or ids):constrain {"batch", "tokens", "embed"}
-  for i, block in ipairs(self.layers) do x = block(x, past and past.layers[i]) end
+  local x = self:embedded(past and past.ids or ids)
+  if self.scan and not past then
+    x = nn.scan(self.layers, x, function(block, carry) return block(carry) end)
+  else
+    for i = 1, self.count do
+      x = (self.scan and nn.layer(self.layers, i) or self.layers[i])(x, past and past.layers[i])
+    end
+  end
   x = self.norm(x)
   if past then
     past:close()
     x = past:last(x)
   end
-  local logits = self.head and self.head(x) or self.embed:attend(x)
-  return logits:constrain {"batch", "tokens", "vocab"}
+  return self:logits(x)
 end
 
 ---@param cfg table as M.config
@@ -175,6 +202,17 @@ function M.build(cfg, rngs) return Llama(cfg, rngs) end
 ---@return Tensor scalar
 function M.loss(model, ids, labels)
   return nn.softmax_cross_entropy_with_integer_labels(model(ids), labels):mean()
+end
+
+--- The model's parts for nn.pipeline; nil where its blocks are no stack.
+function M.pipeline(model)
+  if not model.scan then return nil end
+  return {stack = model.layers, body = function(block, x) return block(x) end,
+    first = function(part) return model:embedded(part.inputs) end,
+    last = function(x, part)
+      local logits = model:logits(model.norm(x))
+      return nn.softmax_cross_entropy_with_integer_labels(logits, part.labels):mean()
+    end}
 end
 
 --- The learning rate of a step.
@@ -206,7 +244,7 @@ M.data, M.score, M.evaluate, M.sample = text.data, text.score, text.evaluate, te
 
 --- A rule set: these rules, and behind them that everything else, and what the mesh has no axis for, is whole.
 local function rules(list)
-  for _, name in ipairs {"batch", "tokens", "seq", "embed", "vocab", "heads", "kv_heads", "mlp"} do
+  for _, name in ipairs {"batch", "tokens", "seq", "embed", "vocab", "heads", "kv_heads", "mlp", "layers"} do
     list[#list + 1] = {name, false}
   end
   return list
@@ -224,15 +262,21 @@ end
 local all, data, model = {"batch", {"data", "model"}}, {"batch", "data"}, {"batch", "model"}
 -- Each block's matrices split over `model`, the first by columns, the last by rows; embeddings and head whole.
 local heads, kv_heads, hidden = {"heads", "model"}, {"kv_heads", "model"}, {"mlp", "model"}
+-- Blocks on the places of a pipeline; where it does not divide them the last place passes over what is missing.
+local stages = {"layers", "stage", uneven = "pad"}
 
---- dp: parameters replicated. tp: blocks split over `model`. tp_sp: between the blocks' products the tokens
---- are split over `model`, too (sequence parallelism). fsdp, fsdp_tp: each matrix split over `data`, too.
+--- pp, pp_tp, fsdp_pp: blocks over `stage`, embeddings and head whole along it (--layers=scan). dp: parameters
+--- replicated. tp: blocks split over `model`. tp_sp: between the blocks' products the tokens are split over `model`, too
+--- (sequence parallelism). fsdp, fsdp_tp: each matrix split over `data`, too.
 M.rules = {
   dp = rules {all, data, model},
   tp = rules {data, heads, kv_heads, hidden},
   tp_sp = rules {data, heads, kv_heads, hidden, {"tokens", "model"}},
   fsdp = rules {shard_matrices, all, data, model},
   fsdp_tp = rules {shard_matrices, data, heads, kv_heads, hidden},
+  pp = rules {stages, data},
+  pp_tp = rules {stages, data, heads, kv_heads, hidden},
+  fsdp_pp = rules {stages, shard_matrices, data},
 }
 
 -- ---- files of others ----------------------------------------------------------------------------------
@@ -353,6 +397,7 @@ local QUERY_PAIRS, KEY_PAIRS = {"heads", 1, "heads", "interleaved"}, {"heads", 1
 
 --- How files of others describe the model and name its tensors: see ml.train.from_pretrained.
 M.formats = {
+  stack = "layers",
   numbers = function(cfg) return {width = cfg.width, heads = cfg.heads, kv_heads = cfg.kv_heads} end,
   hf = {
     keys = {

@@ -118,6 +118,8 @@ local function prepare(recipe, values, config, records)
   local mesh = check(runs.mesh(values.mesh, values.explain and not values.checks))
   check(precision.of(config))
   check(runs.check_batch(mesh, rules, config.batch, values.microbatches))
+  -- A pipeline's layers are a stack.
+  if mesh and mesh.shape[runs.STAGE] and recipe.pipeline and config.scan == false then config.scan = true end
   local sharding = mesh and runs.batch_sharding(mesh, rules, config.batch) or nil
   local leaves = check(bits.leaves(values, config.batch, sharding))
   if values.audit > 0 and not (mesh and mesh.size > 1) then

@@ -298,6 +298,47 @@ describe("nn.pipeline beside other axes", function()
   end)
 end)
 
+describe("a pipeline's plan", function()
+  local WIDE, ROWS, PARTS = 256, 8, 8
+  local function plan_of(schedule)
+    local stack = nn.stack(4, function(i) return nn.Linear(WIDE, WIDE, {rngs = nn.Rngs(i)}) end)
+    local x = ml.ones {ROWS * PARTS, WIDE}
+    local step = ml.jit(function(layers, y)
+      return ml.value_and_grad(function(l)
+        return (nn.pipeline(l, y, {microbatches = PARTS, schedule = schedule,
+          last = function(h) return (h ^ 2):mean() end}))
+      end)(layers)
+    end, {mesh = stages(4)})
+    return step:plan(stack, x)
+  end
+
+  it("copies neither the ring nor what gradients add up to in any tick", function()
+    for schedule, ring in pairs {gpipe = PARTS, ["1f1b"] = 7} do
+      local big = {[("float32[%d,%d,%d]"):format(ring, ROWS, WIDE)] = 0,
+        [("float32[1,%d,%d]"):format(WIDE, WIDE)] = 0}
+      for line in tostring(plan_of(schedule)):gmatch "[^\n]+" do
+        local op, made = line:match "^ *%d+   +(.-) : .*%-> %w+:(%S+)" -- those in a loop stand further in
+        if big[made] then
+          big[made] = big[made] + 1
+          assert.falsy(op:find("copy", 1, true) or op:find("where", 1, true), line)
+        end
+      end
+      for made, times in pairs(big) do assert.is_true(times > 0, made) end
+    end
+  end)
+
+  it("has each device compute its stage's share of the microbatches, and nothing in idle slots", function()
+    local product = 2 * ROWS * WIDE * WIDE
+    for _, schedule in ipairs {"gpipe", "1f1b"} do
+      local flops = plan_of(schedule):device_flops()
+      for device = 1, 3 do -- forward, forward again, two products backward
+        assert.is_true(flops[device] >= PARTS * 4 * product and flops[device] < 1.05 * PARTS * 4 * product)
+      end
+      assert.is_true(flops[4] >= PARTS * 3 * product and flops[4] < 1.05 * PARTS * 3 * product)
+    end
+  end)
+end)
+
 describe("nn.explain_pipeline", function()
   local model = new_model {layers = 4, dtype = "float32"}
 

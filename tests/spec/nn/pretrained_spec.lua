@@ -159,7 +159,9 @@ for _, case in ipairs(MODELS) do
       for _, ending in ipairs {".d", ".gguf"} do
         local path = place(ending)
         assert(recipe.save_pretrained(path, loop, cfg))
-        assert.same(bytes_of(model), bytes_of(assert(recipe.from_pretrained(path))))
+        local changes = ending == ".gguf" and name == "llama_scaled" and {rope_original = 16} or nil
+        local again = assert(recipe.from_pretrained(path, {config = changes}))
+        assert.same(bytes_of(model), bytes_of(again))
       end
     end) end
 

@@ -53,6 +53,30 @@ describe("models/decoder.lua", function()
     end
   end)
 
+  for _, name in ipairs {"gpt", "llama"} do
+    it("a pipeline of " .. name .. " trains as its layers in a loop do", function()
+      local recipe = require("models." .. name)
+      local field = {shape = {SEQ}, dtype = "int32"}
+      local function of(mesh, rules)
+        local config = lib.copy(recipe.config, {layers = 2, width = 32, heads = 4, seq = SEQ, batch = BATCH,
+          warmup = 0, scan = true})
+        local run = runs.new(recipe, {config = config, seed = 0, mesh = mesh, rules = recipe.rules[rules],
+          microbatches = 2, data = {train = {fields = {inputs = field, labels = field}}}})
+        local ids = ml.device_put(ml.arange(BATCH * SEQ):reshape(BATCH, SEQ), run.shardings.inputs)
+        local list = {}
+        for i = 1, 2 do
+          list[i] = run.train_step(run.model:train(), run.optimizer, run.rngs, ids, ids):item()
+        end
+        return list
+      end
+      local wanted = of(one, "dp")
+      for _, rules in ipairs {"pp_tp", "fsdp_pp"} do
+        local axes = rules == "pp_tp" and {"stage", "model"} or {"data", "stage"}
+        for i, loss in ipairs(of(ml.make_mesh({2, 2}, axes), rules)) do assert.near(wanted[i], loss, 1e-5) end
+      end
+    end)
+  end
+
   it("makes a pipeline of a stack alone", function()
     local mesh = ml.make_mesh({2}, {"stage"}, table.move(ml.devices(), 1, 2, 1, {}))
     local config = lib.copy(decoder.config, {scan = false, batch = BATCH, seq = SEQ})
