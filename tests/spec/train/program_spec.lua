@@ -125,8 +125,8 @@ describe("train.lua", function()
   it("lists its options", function()
     local out, _, code = shell '"$MESHLUA" models/train.lua --help'
     assert.equal(0, code)
-    for _, line in ipairs {"--mesh=data:4,model:2 ", "--rules=tp ", "dp, fsdp, fsdp_pp, fsdp_tp, pp, pp_tp, tp", "--steps=",
-        "--lr=", "--data=... ", "The recipe gpt:"} do
+    for _, line in ipairs {"--mesh=data:4,model:2 ", "--rules=tp ",
+        "dp, fsdp, fsdp_pp, fsdp_tp, pp, pp_tp, tp", "--steps=", "--lr=", "--data=... ", "The recipe gpt:"} do
       assert.truthy(out:find(line, 1, true), line)
     end
     assert.truthy(out:find("usage: meshlua models/train.lua [", 1, true))

@@ -111,6 +111,21 @@ describe("a run's checkpoints", function()
     end)
   end)
 
+  it("go on without the pipeline that made them, and the other way round", function()
+    within(function(out)
+      local layouts = {"--mesh=stage:2,model:2 --rules=pp_tp", "--mesh=data:2 --rules=dp --layers=scan"}
+      for i, layout in ipairs(layouts) do
+        local into, more = ("--out=%s/%d"):format(out, i), " --layers=2 --microbatches=4 --save-every=5 "
+        runs_well(layout .. more .. into)
+        local wanted = losses(("%s/%d"):format(out, i))
+        runs_well(layouts[3 - i] .. more .. "--resume=5 " .. into)
+        for step, loss in ipairs(losses(("%s/%d"):format(out, i))) do
+          assert.truthy(math.abs(loss - wanted[step]) < 1e-4, layout)
+        end
+      end
+    end)
+  end)
+
   mpi.it("go on in other numbers of processes, with the same bits", function()
     within(function(out)
       runs_well("--save-every=4 --dropout=0.1 --out=" .. out .. "/a")
