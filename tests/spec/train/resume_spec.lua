@@ -166,7 +166,13 @@ describe("a signal", function()
         local step = tonumber(err:match "stopped by %S+ after step (%d+); %-%-resume goes on from step %1")
         assert.same({step}, steps(out))
         assert.equal(step, #losses(out))
-        runs_well(("--steps=%d --resume --out=%s"):format(1000000, out) .. " & sleep 1; kill -USR1 $!; true")
+        _, err, actual = train(([[--steps=1000000 --resume --out=%s >/dev/null &
+          pid=$!
+          until [ "$(wc -l <%s/metrics.jsonl)" -gt %d ] || ! kill -0 $pid; do sleep 0.05; done
+          kill -USR1 $pid
+          wait $pid]]):format(out, out, step))
+        assert.equal(75, actual, err)
+        assert.truthy(#losses(out) > step)
       end)
     end
   end)
