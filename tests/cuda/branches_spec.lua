@@ -1,5 +1,5 @@
--- branches_spec.lua: branches that devices skip, on GPUs that the stand-ins play (standin/): the bits of those that all
--- run, with fewer launches, also where these are captured as graphs.
+-- branches_spec.lua: branches that devices skip, on GPUs that the stand-ins play (standin/): the bits of those
+-- that all run, with fewer launches, also where these are captured as graphs.
 local helper = require "spec.helper"
 local standin = require "cuda.standin"
 local shell = helper.shell
@@ -7,9 +7,9 @@ local shell = helper.shell
 --- What the script prints, and how many products are launched, or captured to be.
 local function run(gpus, devices, words)
   local log = os.tmpname()
-  local out, err, code = shell(([[export LD_LIBRARY_PATH='%s' MESHLUA_CACHE='%s' STANDIN_GPUS=%d STANDIN_LOG=%s
-    "$MESHLUA" --devices='%s' tests/dist/scripts/branches.lua %s]]):format(standin.folder, standin.cache, gpus, log, devices,
-    words))
+  local command = [[export LD_LIBRARY_PATH='%s' MESHLUA_CACHE='%s' STANDIN_GPUS=%d STANDIN_LOG=%s
+    "$MESHLUA" --devices='%s' tests/dist/scripts/branches.lua %s]]
+  local out, err, code = shell(command:format(standin.folder, standin.cache, gpus, log, devices, words))
   assert.equal(0, code, err)
   local launches = 0
   for line in io.lines(log) do

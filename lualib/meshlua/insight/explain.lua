@@ -102,8 +102,8 @@ local function add_work(lines, e)
     percent(w.unique), table.concat(apart), bytes_text(w.traffic))
   local most, least = e.plan:flops()
   if least < most then
-    add_wrapped(lines, "  ", ("a device has %.4g to %.4g of them: each skips the branches that are not its own"):format(
-      least, most))
+    local text = "a device has %.4g to %.4g of them: each skips the branches that are not its own"
+    add_wrapped(lines, "  ", text:format(least, most))
   end
   lines[#lines + 1] = ("time at best: %s of computing, %s of sending: %s is communication%s"):format(
     seconds_text(w.computing), seconds_text(w.sending), percent(w.share),

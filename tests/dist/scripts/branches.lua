@@ -1,4 +1,5 @@
--- branches.lua: ticks of a pipeline of four stages, each of which runs its own alone; the bits of its loss and gradients.
+-- branches.lua: ticks of a pipeline of four stages, each of which runs its own alone; the bits of its loss and
+-- gradients.
 -- Arguments: the mesh's sizes, stage first; "off": all run all.
 local ml = require "meshlua"
 local out = require "out"
@@ -28,7 +29,8 @@ local function loss(w, v, xs)
       return {hop = ml.ppermute(hop, "stage", chain), sum = sum}
     end, {hop = ml.zeros {2, 8}, sum = ml.zeros {2, 8}}, ml.arange(MICROBATCHES + STAGES - 1))
     return last.sum:reshape(1, 2, 8)
-  end, {mesh = mesh, in_specs = {P("stage", nil, model), P("stage", model, nil), P()}, out_specs = P("stage")})(w, v, xs)
+  end, {mesh = mesh, in_specs = {P("stage", nil, model), P("stage", model, nil), P()},
+    out_specs = P("stage")})(w, v, xs)
   return (sums * sums):sum()
 end
 
