@@ -95,7 +95,7 @@ typedef struct PlanGuardLoop {
 
 /* Which devices run a step, in which turns of the loops around it: those for which `region` stands
  * in `run` where the sum, of `axes` times the device's place and `loops` times slices, lies among
- * `cut` (see GuardAttr), and who run what `parent` guards. Those of one branch follow each other. */
+ * `cut` (see GuardAttr), and who run what `parent` guards. Those of a branch stand together. */
 typedef struct PlanGuard {
     int32_t parent; /* from 1; 0: none */
     int32_t region, regions, unused;

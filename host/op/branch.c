@@ -341,8 +341,7 @@ static const char *what_all_run(const Graph *g, const SettleArgs *a) {
     return NULL;
 }
 
-/* All devices will run all branches: where that was not to be, an error, else a line for who asks.
- */
+/* All devices will run all branches: an error where that was not to be, else a line in the log. */
 static void give_up(Build *b, const SettleArgs *a, const char *why) {
     Ctx *cx = b->g->cx;
     AffineWalk w = affine_walk(a->from, false);

@@ -34,8 +34,8 @@ static bool is_nought(const Build *b, Val v) {
     return f && f->value.i == 0 && f->value.f == 0;
 }
 
-/* The sum that result v of node `id` is only there for, of what is there before the node; or NULL.
- */
+/* The sum that result v of node `id` is there for alone, of it and what is there before the node,
+ * or NULL. */
 static const Node *sum_of(const Settle *s, int32_t id, Val v, int *at) {
     const Graph *g = s->c.from;
     if (s->count[v] != 1 || s->uses.start[v] == s->uses.start[v + 1]) return NULL;
@@ -46,8 +46,7 @@ static const Node *sum_of(const Settle *s, int32_t id, Val v, int *at) {
     return fits && g->value.at[m->in[1 - *at]].node < id ? m : NULL;
 }
 
-/* The branches' result i becomes the sum of it and one more parameter, or that where it is nought.
- */
+/* The branches' result i becomes its sum with one more parameter, or that where it is nought. */
 static void add_inside(Settle *s, const int32_t *region, int n, int i, const Node *m, int at) {
     Graph *g = s->c.b.g;
     const Type *type = graph_type(s->c.from, m->in[1 - at]);
