@@ -11,8 +11,7 @@
  * few frames of each allocation: stacks through Lua's library, which has no frame pointers, are of
  * no use, and cost a seventh of the time; ASAN_OPTIONS=malloc_context_size=30 brings them back.
  * What is freed is not used again until 32 MiB more are: with its 256 a twelfth of the time goes
- * into fresh pages, and nearly all that is freed and used is used sooner; quarantine_size_mb=256.
- */
+ * into fresh pages, and nearly all that is used when freed is used sooner (quarantine_size_mb). */
 const char *__asan_default_options(void);
 __attribute__((visibility("default"))) const char *__asan_default_options(void) {
     return "allocator_may_return_null=1:malloc_context_size=4:quarantine_size_mb=32";

@@ -78,8 +78,7 @@ static void touch(PlanBuild *p, const BuildValue *v) {
 /* ---- steps ---- */
 
 BuildStep *plan_add_step(PlanBuild *p, const Node *n) {
-    BuildStep step = {
-        .node = n, .times = p->times, .shift = p->now_shift, .guard = p->guarded};
+    BuildStep step = {.node = n, .times = p->times, .shift = p->now_shift, .guard = p->guarded};
     if (!VEC_PUSH(p->arena, &p->step, step)) {
         plan_build_no_memory(p);
         return NULL;

@@ -341,8 +341,9 @@ local function evaluate_last(run, values, watch, result)
   end
   if not watch.best then return end
   result.best_step, result.best_loss = watch.best.step, watch.best.loss
+  local kept = values.out ~= "" and values.keep_best
   print(("best at step %d: validation loss %.4f%s%s"):format(watch.best.step, watch.best.loss,
-    run.ema and " of the running mean" or "", values.out ~= "" and values.keep_best and "; its checkpoint stays" or ""))
+    run.ema and " of the running mean" or "", kept and "; its checkpoint stays" or ""))
 end
 
 --- Prints what --explain and --checks ask for.
