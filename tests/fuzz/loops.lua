@@ -11,7 +11,7 @@ local M = {}
 local meshes = {{{8}, {"x"}}, {{4, 2}, {"x", "y"}}, {{2, 2}, {"x", "y"}}, {{2}, {"x"}}}
 
 -- Every value is a matrix of N x N, so that any fits any.
-local N = 8
+local N = 32
 local lines = {
   function(a, b) return ("ml.matmul(%s, %s) * 0.25"):format(a, b) end,
   function(a, b) return ("ml.matmul(%s, %s) * 0.25"):format(a, b) end,

@@ -30,8 +30,11 @@ bool plan_build_init(PlanBuild *p, const Graph *g, const PassOptions *o, const u
     p->ring = ARENA_ARRAY(p->arena, int8_t, g->node.n);
     p->turn = ARENA_ARRAY(p->arena, const int32_t *, g->region.n);
     p->made = ARENA_ARRAY(p->arena, BuildRange, g->node.n);
+    p->lands = ARENA_ARRAY(p->arena, bool, g->node.n);
+    p->landed = ARENA_ARRAY(p->arena, int32_t, g->node.n);
     if (!p->value || !p->place || !p->source || !p->value_last || !p->param || !p->result ||
-        !p->region_first || !p->region_next || !p->shift || !p->ring || !p->turn || !p->made)
+        !p->region_first || !p->region_next || !p->shift || !p->ring || !p->turn || !p->made ||
+        !p->lands || !p->landed)
         return false;
     for (int32_t id = g->node.n - 1; id > 0; id--) {
         int32_t *first = &p->region_first[graph_node(g, id)->region];

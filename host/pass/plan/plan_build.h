@@ -74,6 +74,8 @@ typedef struct PlanBuild {
     int8_t *shift, *ring;        /* by node: see plan_shift.c */
     const int32_t **turn;        /* by region: its nodes in another order, then 0; or NULL */
     BuildRange *made;            /* by node: its steps, and those of its bodies */
+    bool *lands;                 /* by node: a late wait for the next value of a carry */
+    int32_t *landed;             /* by such a node: the step that copies it there, + 1 */
     int32_t now_shift, now_ring; /* of the steps and buffers that are made now */
     int32_t *region_first, *region_next; /* by region, by node: the nodes of each, or 0 */
     VEC(BuildSpan) span;

@@ -238,8 +238,10 @@ static void leave(Control *c, const Region *r) {
     for (int i = 0; i < c->nway && !p->err; i++) {
         Way *w = &c->way[i];
         if (!is_kept(w) || same_place(&from[i], &w->inner)) continue;
-        p->now_shift = shift_of(p, r->result.at[w->f.result]);
+        int32_t maker = p->g->value.at[r->result.at[w->f.result]].node;
+        p->now_shift = p->shift[maker];
         plan_copy(p, c->n, &from[i], &w->inner);
+        if (p->lands[maker]) p->landed[maker] = p->step.n;
     }
     p->now_shift = 0;
     plan_build_room(p);

@@ -6,7 +6,8 @@
  * gathered while the layer before it computes). What only leads to results of the loop, or to
  * carries that nothing else reads, can be done an iteration late: the collective starts in its own
  * iteration, and is waited for in the next (a layer's gradients, on their way while the next
- * layer's are computed). Nothing but the flow of values decides.
+ * layer's are computed). So can the wait for a carry's next value, before the first that reads it
+ * there (what a pipeline's stage sends on). Nothing but the flow of values decides.
  *
  * A node's shift says of which iteration it is: in turn i of the loop it does iteration i + shift,
  * where there is one. So no iteration is peeled, no step stands in the plan twice, and slices, also
@@ -30,6 +31,7 @@ typedef struct Shift {
     bool *is_free;          /* by value: a parameter that no iteration changes, or its slice */
     Val *next, *before;     /* by value: of a carry its next value; and back, -1: of several */
     bool *is_result;        /* by value: of the region */
+    int32_t *lands;         /* by value: of a carry the late wait for its next value, or 0 */
     int32_t *stamp, round;  /* by node: round where it is in `set` */
     bool *is_put;           /* by node: it is in `order` */
     VEC(int32_t) all;       /* of the region, in their order */
@@ -49,10 +51,11 @@ static bool start(Shift *s, PlanBuild *p) {
     s->next = ARENA_ARRAY(a, Val, g->value.n);
     s->before = ARENA_ARRAY(a, Val, g->value.n);
     s->is_result = ARENA_ARRAY(a, bool, g->value.n);
+    s->lands = ARENA_ARRAY(a, int32_t, g->value.n);
     s->stamp = ARENA_ARRAY(a, int32_t, g->node.n);
     s->is_put = ARENA_ARRAY(a, bool, g->node.n);
     return s->uses.start && s->seconds && s->over && s->exposed && s->is_free && s->next &&
-           s->before && s->is_result && s->stamp && s->is_put;
+           s->before && s->is_result && s->lands && s->stamp && s->is_put;
 }
 
 static const OpDef *op_of(const Shift *s, int32_t id) {
@@ -223,6 +226,42 @@ static bool leads_to_results(Shift *s, int32_t collective) {
     return held <= sent;
 }
 
+/* The work of a turn before the first that reads the carry; -1: one that reads it is of another
+ * turn. */
+static double work_before(Shift *s, Val carry) {
+    double work = 0, first = -1;
+    begin_set(s);
+    push_users(s, carry);
+    for (int32_t k = 0; k < s->set.n; k++)
+        if (s->p->shift[s->set.at[k]]) return -1;
+    for (int32_t k = 0; k < s->all.n; k++) {
+        int32_t id = s->all.at[k];
+        if (first < 0 && in_set(s, id)) first = work;
+        if (s->p->shift[id] == 0 && !op_of(s, id)->collective) work += s->seconds[id];
+    }
+    return first < 0 ? work : first;
+}
+
+/* The wait for the collective, if all that it leads to is a carry's next value, and the next turn
+ * has work for half of it before it reads that; or 0. */
+static int32_t wait_for_carry(Shift *s, int32_t collective) {
+    const Node *n = graph_node(s->g, collective);
+    double held = 0;
+    if (n->nout != 1 || s->p->shift[collective]) return 0;
+    int32_t first = s->uses.start[n->out], wait = s->uses.list[first];
+    const Node *done = graph_node(s->g, wait);
+    Val carry = s->before[done->out];
+    if (s->uses.start[n->out + 1] != first + 1 || s->p->shift[wait]) return 0;
+    if (s->uses.start[done->out] != s->uses.start[done->out + 1]) return 0;
+    if (carry <= 0 || s->is_result[carry]) return 0;
+    if (work_before(s, carry) < s->seconds[collective] / 2) return 0;
+    begin_set(s);
+    push(s, wait);
+    if (!is_there_later(s, done->in[1], &held)) return 0;
+    s->lands[carry] = wait;
+    return wait;
+}
+
 static void shift_set(Shift *s, int8_t shift) {
     for (int32_t k = 0; k < s->set.n; k++) {
         int32_t id = s->set.at[k];
@@ -279,10 +318,13 @@ static void put_late(Shift *s) {
     }
 }
 
-/* Late waits stand before the collective, those ahead start behind the wait for them. */
+/* Late waits stand before the collective, and before who reads the carry that they are for; those
+ * ahead start behind the wait for them. */
 static void put_turn(Shift *s, int32_t id) {
     const Node *n = graph_node(s->g, id);
     if (s->p->shift[id]) return;
+    for (int i = 0; i < n->nin; i++)
+        if (s->lands[n->in[i]]) put(s, s->lands[n->in[i]]);
     for (int k = 0; op_of(s, id)->collective && k < n->nout; k++)
         for (int32_t i = s->uses.start[n->out + k]; i < s->uses.start[n->out + k + 1]; i++)
             if (s->p->shift[s->uses.list[i]] < 0) put(s, s->uses.list[i]);
@@ -314,6 +356,13 @@ static void shift_region(Shift *s, const Node *loop) {
         shift_set(s, ahead ? 1 : -1);
         any = true;
     }
+    for (int32_t k = 0; k < s->all.n && !s->p->err; k++) {
+        int32_t id = s->all.at[k];
+        int32_t wait = s->exposed[id] && is_waited(s, id) ? wait_for_carry(s, id) : 0;
+        if (!wait) continue;
+        s->p->shift[wait] = -1;
+        s->p->lands[wait] = any = true;
+    }
     if (!any || s->p->err) return;
     for (int32_t k = 0; k < s->all.n; k++) {
         const Node *n = graph_node(s->g, s->all.at[k]);
@@ -337,8 +386,10 @@ void plan_shift_steps(PlanBuild *p, int32_t region, int32_t first) {
         return;
     }
     for (int32_t i = 0; i < n; i++) to[i] = -1;
-    for (; *turn; turn++)
+    for (; *turn; turn++) {
         for (int32_t i = p->made[*turn].at; i < p->made[*turn].end; i++) to[i - first] = at++;
+        if (p->landed[*turn]) to[p->landed[*turn] - 1 - first] = at++;
+    }
     for (int32_t i = 0; i < n; i++) { /* what the body ends with stays there */
         if (to[i] < 0) to[i] = at++;
         p->step.at[first + to[i]] = old[i];
