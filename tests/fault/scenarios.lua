@@ -313,6 +313,23 @@ add("microbatches", {
   check = function(_, r) assert(r[1]:item() == 14.0 and r[2]:totable()[2] == 5.0) end,
 })
 
+add("leaves", {
+  make = function()
+    local whole = NamedSharding(mesh, P())
+    return {x = ml.device_put(ml.arange(8.0), NamedSharding(mesh, P "data")),
+      rngs = ml.device_put(nn.Rngs(0), whole), w = ml.device_put(ml.ones {}, whole)}
+  end,
+  run = function(s)
+    return {ml.jit(function(rngs, w, x)
+      return ml.accumulate(8, function(part)
+        local key = rngs.default()
+        return ml.grad(function(v) return (part * v + 0 * ml.random.uniform(key, {1})):sum() end)(w)
+      end, x, {bits = "mesh"})
+    end)(s.rngs, s.w, s.x)}
+  end,
+  check = function(_, r) assert(r[1]:item() == 3.5) end,
+})
+
 add("a mesh that is set", {
   run = function()
     local _ <close> = ml.set_mesh(mesh)
