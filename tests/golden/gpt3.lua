@@ -52,6 +52,43 @@ function M.plan_of(data, cfg, list, master)
   return plan, os.clock() - before
 end
 
+--- The same with the blocks on the places of a pipeline: a mesh (data, stage, model), `m` microbatches of one sequence
+--- for each data group, under 1f1b; the token table lies whole on each place. Gives the pipeline's figures, too.
+---@return Plan plan, number seconds, PipelineFigures figures
+function M.pipelined(data, stages, m)
+  local cfg = M.config {dtype = "bfloat16", scan = true}
+  local devices = table.move(ml.devices(), 1, data * stages * M.T, 1, {})
+  local mesh = ml.make_mesh({data, stages, M.T}, {"data", "stage", "model"}, devices)
+  local rules = recipe.rules.pp_tp
+  cfg.batch = data * m
+  local model = ml.init(function(rngs) return recipe.build(cfg, rngs) end, {mesh = mesh, rules = rules})
+  local opt = ml.optim.adamw(model, {lr = 1e-4, b1 = 0.9, b2 = 0.95, clip = 1.0, weight_decay = 0.1,
+    mask = "matrices", master = true})
+  local function parts_of(v)
+    local parts = recipe.pipeline(v)
+    return parts.stack, {microbatches = m, schedule = "1f1b", first = parts.first, last = parts.last,
+      mesh = mesh}
+  end
+  local step = ml.jit(function(v, o, x, y)
+    local loss, grads = ml.value_and_grad(function(own)
+      local stack, options = parts_of(own)
+      return (ml.nn.pipeline(stack, {inputs = x, labels = y}, options))
+    end)(v)
+    o:update(v, grads)
+    return loss
+  end, {mesh = mesh, rules = rules})
+  local ids = ml.device_put(ml.zeros({cfg.batch, cfg.seq}, "int32"), NamedSharding(mesh, P "data"))
+  local before = os.clock()
+  local plan = step:plan(model, opt, ids, ids)
+  local seconds = os.clock() - before
+  local figures
+  mesh:with(rules, function()
+    local stack, options = parts_of(model)
+    figures = ml.nn.explain_pipeline(stack, {inputs = ids, labels = ids}, options)
+  end)
+  return plan, seconds, figures
+end
+
 --- Bytes of one device by group, from the plan: operands of the updates, and what else is given or made.
 ---@param plan Plan
 function M.held(plan)

@@ -70,6 +70,32 @@ describe("GPT-3 175B", function()
     end
   end)
 
+  it("on data x stage x model, 1f1b: 14 bytes of a stage's parameters, and of the tables'", function()
+    for _, case in ipairs {{8, 8, 64, 47.2e9}, {32, 16, 64, 28.2e9}} do
+      local data, p, m = table.unpack(case)
+      local plan, seconds, figures = gpt3.pipelined(data, p, m)
+      local cfg = config(bf16)
+      assert.is_true(seconds < SECONDS, "planned in " .. seconds .. " s")
+      local tables = (cfg.vocab + cfg.seq) * cfg.width -- whole on each place
+      local hand = 14 * ((N - tables) / (p * T) + tables) -- bfloat16, float32 and the moments
+      check_near(case[4], hand, 2e-3)
+      check_near(hand, plan:memory().arguments, 2e-3)
+      assert.is_true(plan:fits())
+      local hops, bytes = 0, 2 * cfg.seq * cfg.width
+      for _, c in ipairs(plan:collectives()) do
+        if c.op == "ppermute" then
+          hops = hops + c.times
+          assert.equal(bytes, c.bytes)
+        end
+      end
+      assert.equal(2 * (m + p - 1), hops)
+      assert.equal(hops, figures.hops)
+      assert.equal(data * bytes, figures.hop_bytes) -- of all data groups
+      assert.near((p - 1) / (m + p - 1), figures.idle, 1e-12)
+      assert.equal(2 * p - 1, figures.ring)
+    end
+  end)
+
   it("split 8 ways only: 18 bytes of a parameter, 392.9 GB: refused at 141 GB", function()
     local cfg = config {precision = "bf16"}
     local plan, seconds = plan_of(8, cfg, rules(), false)

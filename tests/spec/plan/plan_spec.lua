@@ -321,7 +321,7 @@ describe("meshlua plan", function()
     {"a page that cannot be written", {"llama-3-8b", "--html=/nonexist/x.html"}, "/nonexist/x.html", 3},
     {"a plan that is none", {"llama-3-8b", "--mesh=data:8", "--rules=fsdp", "--against=models/gpt.lua"},
       "--against=models/gpt.lua: ", 2},
-    {"layers of a recipe that has its own", {"models/llama.lua", "--layers=scan"}, "decides itself", 2},
+    {"layers of a recipe that has its own", {"models/mlp.lua", "--layers=scan"}, "decides itself", 2},
     {"nothing", {}, "it needs PATH", 2},
     {"a script that trains", {"models/train.lua"}, "it cannot be loaded: models/train.lua:4: [E_VALUE] ", 2},
     {"a text", {"README.md"}, "README.md: it cannot be loaded: README.md:3: syntax error", 2},
