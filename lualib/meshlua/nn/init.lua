@@ -15,8 +15,12 @@ local M = lib.export({
   stack = stack.stack,
   layer = stack.layer,
   scan = stack.scan,
-  pipeline = function(...) return require("meshlua.nn.pipeline").pipeline(...) end,
-  explain_pipeline = function(...) return require("meshlua.nn.pipeline").explain_pipeline(...) end,
+  pipeline = function(layers, batch, options)
+    return require("meshlua.nn.pipeline").pipeline(layers, batch, options)
+  end,
+  explain_pipeline = function(layers, batch, options)
+    return require("meshlua.nn.pipeline").explain_pipeline(layers, batch, options)
+  end,
   attention = attention.attention,
   rope = require("meshlua.nn.rope").rope,
   dropout = require("meshlua.nn.dropout").dropout,

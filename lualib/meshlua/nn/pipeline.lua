@@ -29,38 +29,38 @@ local AXIS <const> = "stage" -- where the option says nothing
 -- ---- options --------------------------------------------------------------------------------------------
 
 --- The mesh, and how many places its axis has: one where there is no mesh, or no axis and none was named.
-local function places_of(options)
+local function places_of(who, options)
   local mesh = options.mesh or core.mesh_current() or core.is_tracing() and core.mesh_traced() or nil
   local p = mesh and mesh.shape[options.stage or AXIS]
   if mesh and not p and options.stage then
-    raise("E_SPEC", "%s: stage = '%s' is not an axis of %s%s", WHO, options.stage, mesh,
+    raise("E_SPEC", "%s: stage = '%s' is not an axis of %s%s", who, options.stage, mesh,
       lib.did_you_mean(options.stage, mesh.axis_names))
   end
   return mesh, p or 1
 end
 
-local function read(options)
-  options = lib.options(WHO, options)
+local function read(who, options)
+  options = lib.options(who, options)
   local o = {axis = options.stage or AXIS, schedule = options.schedule or "gpipe", rngs = options.rngs}
-  o.m = lib.check_integer(WHO, "microbatches", options.microbatches)
+  o.m = lib.check_integer(who, "microbatches", options.microbatches)
   if o.schedule ~= "gpipe" and o.schedule ~= "1f1b" then
-    raise("E_VALUE", "%s: schedule = '%s'; there are gpipe and 1f1b", WHO, o.schedule)
+    raise("E_VALUE", "%s: schedule = '%s'; there are gpipe and 1f1b", who, o.schedule)
   end
   if o.schedule == "1f1b" and not options.last then
     raise("E_VALUE", "%s: under 1f1b a microbatch goes back before later ones have gone forward, so that "
       .. "its loss must be known there: give last = function(x, part) ... return loss end, or take "
-      .. "schedule = 'gpipe'", WHO)
+      .. "schedule = 'gpipe'", who)
   end
   for _, name in ipairs {"first", "last", "body"} do
-    if options[name] ~= nil then lib.check_function(WHO .. ": " .. name, options[name]) end
+    if options[name] ~= nil then lib.check_function(who .. ": " .. name, options[name]) end
   end
   o.first, o.last = options.first or function(part) return part end, options.last
   o.body = options.body or function(layer, x, rngs)
-    lib.check_function(WHO .. ": a layer", layer)
+    lib.check_function(who .. ": a layer", layer)
     if rngs then return layer(x, rngs) end
     return layer(x)
   end
-  o.mesh, o.p = places_of(options)
+  o.mesh, o.p = places_of(who, options)
   return o
 end
 
@@ -269,7 +269,7 @@ end
 ---@param options table
 ---@return any ...
 function M.pipeline(stack, batch, options)
-  local o = read(options)
+  local o = read(WHO, options)
   local out = traced.run(function()
     local job = prepare(stack, batch, o)
     return o.last and with_loss(job, o) or {x = without_loss(job, o)}
@@ -282,7 +282,7 @@ end
 --- stage works on in each tick, and what that costs (see pipeline_figures.lua).
 ---@return table
 function M.explain_pipeline(stack, batch, options)
-  local o, job = read(options), nil
+  local o, job = read("nn.explain_pipeline", options), nil
   traced.run(function()
     job = figures.taken_from(prepare(stack, batch, o))
     return {}
