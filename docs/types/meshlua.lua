@@ -4021,11 +4021,11 @@ function ml.nn.each_module(tree, visit) end
 function ml.nn.elu(x, alpha) end
 
 --- What nn.pipeline does with these arguments: tostring shows who works on what in each tick, and the cost.
----@param stack table
+---@param layers table
 ---@param batch any
 ---@param options? {body?: function, first?: function, last?: function, mesh?: Mesh, microbatches?: integer, rngs?: table, schedule?: string, stage?: string}
 ---@return table
-function ml.nn.explain_pipeline(stack, batch, options) end
+function ml.nn.explain_pipeline(layers, batch, options) end
 
 --- x Phi(x), by default in the tanh approximation; false: with erf.
 ---@param x Tensor
@@ -4182,12 +4182,12 @@ function ml.nn.multiclass_perceptron_loss(scores, labels) end
 function ml.nn.perceptron_loss(predictions, targets) end
 
 --- Layers on the places along a mesh axis, a microbatch behind the other through them: the mean loss that `last` gives, and the sums of what else it gives; without `last` what the last layer gives.
----@param stack table
+---@param layers table
 ---@param batch any
 ---@param options? {body?: function, first?: function, last?: function, mesh?: Mesh, microbatches?: integer, rngs?: table, schedule?: string, stage?: string}
 ---@return any
 ---@return any
-function ml.nn.pipeline(stack, batch, options) end
+function ml.nn.pipeline(layers, batch, options) end
 
 --- softmax_cross_entropy + epsilon * (1 - the probability of the label); epsilon: default 2.
 ---@param logits Tensor

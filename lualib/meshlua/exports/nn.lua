@@ -21,7 +21,7 @@ nn.each_module(tree: any, visit: function)
   Calls visit(module, path) for every module in a tree, the outer before the inner.
 nn.elu(x: Tensor, alpha: number?) -> Tensor
   x where it is positive, else alpha (exp(x) - 1); alpha: default 1.
-nn.explain_pipeline(stack: table, batch: any, {stage: string, microbatches: integer, schedule: string,
+nn.explain_pipeline(layers: table, batch: any, {stage: string, microbatches: integer, schedule: string,
     first: function, last: function, body: function, rngs: table, mesh: Mesh}) -> table
   What nn.pipeline does with these arguments: tostring shows who works on what in each tick, and the cost.
 nn.gelu(x: Tensor, approximate: boolean?) -> Tensor
@@ -79,7 +79,7 @@ nn.multiclass_perceptron_loss(scores: Tensor, labels: Tensor) -> Tensor
   What the largest score has above the label's; labels are 0-based class ids.
 nn.perceptron_loss(predictions: Tensor, targets: Tensor) -> Tensor
   max(0, -x y) of each element; y is -1 or 1.
-nn.pipeline(stack: table, batch: any, {stage: string, microbatches: integer, schedule: string,
+nn.pipeline(layers: table, batch: any, {stage: string, microbatches: integer, schedule: string,
     first: function, last: function, body: function, rngs: table, mesh: Mesh}) -> any, any
   Layers on the places along a mesh axis, a microbatch behind the other through them: the mean loss that
   `last` gives, and the sums of what else it gives; without `last` what the last layer gives.

@@ -245,7 +245,7 @@ end
 ---       last = function(x, part) return cross_entropy(model.head(x), part.labels):mean() end,
 ---     })
 ---
----  stack: from nn.stack, whose dim 1 the axis splits; or a list of layers. Layers of one shape become a stack, of
+---  layers: from nn.stack, whose dim 1 the axis splits; or a list of layers. Layers of one shape become a stack, of
 ---    others each place has a padded row of numbers per dtype. Where the places do not divide the layers the last
 ---    place has fewer, and passes over what is missing.
 ---  batch: see ml.microbatches; microbatch i has the rows i, i + m, i + 2m, ...
@@ -264,14 +264,14 @@ end
 --- functions run in a loop: they write no Param and print nothing.
 --- Errors: E_VALUE (more stages than layers, 1f1b without last), E_SHAPE (rows that m does not divide, stages that do
 --- not fit), E_SPEC (a layer is split along the axis).
----@param stack table
+---@param layers table
 ---@param batch any
 ---@param options table
 ---@return any ...
-function M.pipeline(stack, batch, options)
+function M.pipeline(layers, batch, options)
   local o = read(WHO, options)
   local out = traced.run(function()
-    local job = prepare(stack, batch, o)
+    local job = prepare(layers, batch, o)
     return o.last and with_loss(job, o) or {x = without_loss(job, o)}
   end, o.mesh)
   if not o.last then return out.x end
@@ -281,10 +281,10 @@ end
 --- What a call of nn.pipeline with these arguments does: a table of figures whose tostring shows which microbatch each
 --- stage works on in each tick, and what that costs (see pipeline_figures.lua).
 ---@return table
-function M.explain_pipeline(stack, batch, options)
+function M.explain_pipeline(layers, batch, options)
   local o, job = read("nn.explain_pipeline", options), nil
   traced.run(function()
-    job = figures.taken_from(prepare(stack, batch, o))
+    job = figures.taken_from(prepare(layers, batch, o))
     return {}
   end, o.mesh)
   job.schedule, job.places, job.microbatches = o.schedule, o.p, o.m
