@@ -10,8 +10,8 @@
 /* What is too large fails under the address sanitizer, too, instead of ending the program. It keeps
  * few frames of each allocation: stacks through Lua's library, which has no frame pointers, are of
  * no use, and cost a seventh of the time; ASAN_OPTIONS=malloc_context_size=30 brings them back.
- * What is freed is not used again until 32 MiB more are: with its 256 a twelfth of the time goes
- * into fresh pages, and nearly all that is used when freed is used sooner (quarantine_size_mb). */
+ * What is freed is used again after 32 MiB more are, not after 256: that took a twelfth of the
+ * time, for fresh pages; quarantine_size_mb=256 brings it back. */
 const char *__asan_default_options(void);
 __attribute__((visibility("default"))) const char *__asan_default_options(void) {
     return "allocator_may_return_null=1:malloc_context_size=4:quarantine_size_mb=32";
