@@ -139,6 +139,12 @@ static bool is_left_out(AttrKind kind, const char *x, bool full) {
     return !i32;
 }
 
+bool attr_says(const AttrField *fields, const void *a, bool full) {
+    for (const AttrField *f = fields; f && f->name; f++)
+        if (!is_left_out(f->kind, (const char *)a + f->offset, full)) return true;
+    return false;
+}
+
 /* The field at x; `dtype` is that of the scalars to come. */
 static void print_value(const AttrField *f, const char *x, const Mesh *m, DType *dtype, Str *s) {
     int32_t i32;

@@ -63,6 +63,8 @@ Scalar attr_scalar_float(double f);
 
 bool attr_equal(const AttrField *fields, const void *a, const void *b);
 uint64_t attr_hash(const AttrField *fields, const void *a, uint64_t h);
+/* Is there anything to print? Flags that are not set are never said. */
+bool attr_says(const AttrField *fields, const void *a, bool full);
 /* "{axes=[1], keepdims=true}"; nothing when there are no fields. */
 void attr_print(const AttrField *fields, const void *a, const Mesh *m, Str *s);
 /* The same in the full form (full.h), which reads back as the same bits. */

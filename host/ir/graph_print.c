@@ -80,7 +80,7 @@ static void print_node(const Printer *p, const Node *n, int indent) {
     for (int i = 0; i < n->nout; i++) str_fmt(s, "%s%%%d", i ? ", " : "", n->out + i);
     str_fmt(s, " = %s", def->name);
     print_values(p, "", n->in, n->nin);
-    if (def->attr) {
+    if (attr_says(def->attr, n->attr, p->full)) {
         str_put(s, " ");
         (p->full ? attr_print_full : attr_print)(def->attr, n->attr, g->mesh, s);
     }
