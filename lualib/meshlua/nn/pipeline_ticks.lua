@@ -63,6 +63,18 @@ function Place:from(step, x)
   return collectives.ppermute(x, self.axis, pairs_of)
 end
 
+--- The list of tensors, of each place its own and of zeros: -0 times a positive number, which is made where it is kept,
+--- and not copied there.
+function Place:emptied(list)
+  if self.p == 1 then return list end
+  local out = {}
+  for i, x in ipairs(list) do
+    local nothing = M.nothing_like(x)
+    out[i] = lib.floats[x.dtype] and nothing * (self:index() + 1):astype(x.dtype) or nothing
+  end
+  return self:varying(out)
+end
+
 --- A tree that may differ between the places.
 function Place:varying(x)
   if self.p == 1 then return x end
@@ -322,6 +334,7 @@ function M.forward_and_backward(job)
   for k, leaf in ipairs((split(hop))) do
     c.ring[k] = ops.zeros({job.ring, table.unpack(leaf.shape)}, leaf.dtype)
   end
+  c.ring = place:emptied(c.ring)
   c = place:varying(c)
   local function run(from, to, goes_forward, goes_back, ends)
     if from >= to then return end
