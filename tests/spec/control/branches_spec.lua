@@ -128,6 +128,10 @@ describe("a branch that is known beforehand", function()
     assert.equal(flops[STAGES], most)
     assert.equal(flops[1], least)
     assert.truthy(tostring(step:plan(w)):find(("%.4g to %.4g flops"):format(least, most), 1, true))
+    local before = {}
+    for d = 1, STAGES do before[d] = ml.core.counters(d - 1).flops end
+    step(w)
+    for d = 1, STAGES do assert.equal(flops[d], ml.core.counters(d - 1).flops - before[d]) end
   end)
 
   it("makes a switch of stages one", function()
