@@ -487,7 +487,7 @@ add("what a jitted function tells", {
     local plan = step:plan({x = s.x}, 2, "mode")
     step({x = s.x + 1}, 2, "mode")
     return {tostring(plan), plan:steps(), plan:collectives(), plan:memory(), plan:flops(), plan:copies(),
-      step:why_miss(), step:stats(), plan:buffers(), plan:mesh(), plan:fits(),
+      plan:device_flops(), step:why_miss(), step:stats(), plan:buffers(), plan:mesh(), plan:fits(),
       core.unwrap(core.wrap(print))}
   end,
 })

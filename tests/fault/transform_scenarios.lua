@@ -85,6 +85,16 @@ add("custom_vjp", {
   end,
 })
 
+add("a pipeline", {
+  make = function() return {layers = {{w = helper.param(ml.ones {2})}}} end,
+  run = function(s)
+    return {ml.jit(function(x)
+      return (ml.nn.pipeline(s.layers, x, {microbatches = 2,
+        body = function(layer, y) return y * layer.w end, last = function(y) return y:sum() end}))
+    end)(ml.ones {2, 2})}
+  end,
+})
+
 add("jvp and custom_jvp", {
   run = function()
     local f = ml.custom_jvp(function(t) return {t.a * 2, t.b} end, {
