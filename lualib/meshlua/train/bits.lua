@@ -43,11 +43,12 @@ function M.leaves(values, size, sharding)
   return n
 end
 
---- What of a run is split over the devices that share the leaves: sums over it (the norm of all gradients) are cut as
---- the mesh is. A message, or nil.
+--- Why a run cannot have leaves: a pipeline's sums are those of its microbatches, and sums over what is split over the
+--- devices that share the leaves (the norm of all gradients) are cut as the mesh is. A message, or nil.
 ---@param run Run
 ---@return string?
 function M.fault(run)
+  if run.schedule then return "--bits: a pipeline adds up microbatches in their order; take a mesh without stage" end
   local axes = axes_of(run.shardings and run.shardings.inputs)
   local is_leaf_axis = lib.set(axes)
   local all, paths = tree.leaves {model = run.model, optimizer = run.optimizer}

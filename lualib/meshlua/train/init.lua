@@ -118,8 +118,12 @@ local function prepare(recipe, values, config, records)
   local mesh = check(runs.mesh(values.mesh, values.explain and not values.checks))
   check(precision.of(config))
   check(runs.check_batch(mesh, rules, config.batch, values.microbatches))
-  -- A pipeline's layers are a stack.
-  if mesh and mesh.shape[runs.STAGE] and recipe.pipeline and config.scan == false then config.scan = true end
+  local staged = mesh and mesh.shape[runs.STAGE] and recipe.pipeline
+  if values.schedule ~= "" and not staged then
+    check(nil, ("--schedule=%s is of a pipeline: %s"):format(values.schedule, recipe.pipeline
+      and "--mesh needs an axis stage, as in --mesh=stage:2" or "the recipe has none (M.pipeline)"), "E_VALUE")
+  end
+  if staged and config.scan == false then config.scan = true end -- its layers are a stack
   local sharding = mesh and runs.batch_sharding(mesh, rules, config.batch) or nil
   local leaves = check(bits.leaves(values, config.batch, sharding))
   if values.audit > 0 and not (mesh and mesh.size > 1) then
@@ -140,6 +144,7 @@ local function prepare(recipe, values, config, records)
     schedule = values.schedule ~= "" and values.schedule or nil})
   local split = run.leaves and bits.fault(run)
   if split then check(nil, split, "E_VALUE") end
+  if run.schedule then check(said_by("E_VALUE", run.plan, run)) end -- stages that do not fit
   return run
 end
 

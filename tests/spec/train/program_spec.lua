@@ -239,6 +239,11 @@ describe("train.lua", function()
       refuses(2, ("--mesh=%s: expected axes and sizes"):format(mesh), train(("'--mesh=%s'"):format(mesh)))
     end
     refuses(2, "--rules=ftdp: no such rule set; did you mean fsdp?", train "--rules=ftdp")
+    refuses(2, "--schedule=1f1b is of a pipeline: --mesh needs an axis stage",
+      train "--schedule=1f1b --mesh=data:2")
+    refuses(2, "1 layer for 2 stages", train "--rules=pp --mesh=stage:2")
+    refuses(2, "--bits: a pipeline adds up microbatches in their order", train(
+      "--rules=pp --mesh=stage:2 --layers=2 --bits=mesh"))
     refuses(2, "there is no such recipe", shell '"$MESHLUA" models/train.lua --recipe=gtp')
     refuses(2, "No such file", shell '"$MESHLUA" models/train.lua --recipe=./gtp.lua')
     local none = file("return 5", ".lua")
