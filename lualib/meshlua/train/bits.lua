@@ -48,7 +48,9 @@ end
 ---@param run Run
 ---@return string?
 function M.fault(run)
-  if run.schedule then return "--bits: a pipeline adds up microbatches in their order; take a mesh without stage" end
+  if run.schedule then
+    return "--bits: a pipeline adds up microbatches in their order; take a mesh without stage"
+  end
   local axes = axes_of(run.shardings and run.shardings.inputs)
   local is_leaf_axis = lib.set(axes)
   local all, paths = tree.leaves {model = run.model, optimizer = run.optimizer}

@@ -120,8 +120,9 @@ local function prepare(recipe, values, config, records)
   check(runs.check_batch(mesh, rules, config.batch, values.microbatches))
   local staged = mesh and mesh.shape[runs.STAGE] and recipe.pipeline
   if values.schedule ~= "" and not staged then
-    check(nil, ("--schedule=%s is of a pipeline: %s"):format(values.schedule, recipe.pipeline
-      and "--mesh needs an axis stage, as in --mesh=stage:2" or "the recipe has none (M.pipeline)"), "E_VALUE")
+    local why = recipe.pipeline and "--mesh needs an axis stage, as in --mesh=stage:2"
+      or "the recipe has none (M.pipeline)"
+    check(nil, ("--schedule=%s is of a pipeline: %s"):format(values.schedule, why), "E_VALUE")
   end
   if staged and config.scan == false then config.scan = true end -- its layers are a stack
   local sharding = mesh and runs.batch_sharding(mesh, rules, config.batch) or nil
