@@ -88,8 +88,9 @@ function M.swapped(boxes) return setmetatable({boxes = boxes, values = {}, befor
 local Inside = {__close = function() core.transform_leave() end}
 
 function M.inside()
+  local inside = setmetatable({}, Inside) -- first what may fail for want of memory; so below
   core.transform_enter()
-  return setmetatable({}, Inside)
+  return inside
 end
 
 -- The vmaps under way that have a name: {index = the example's number, a tracer, size}.
@@ -103,8 +104,9 @@ function M.bound(name, vmap)
   if named[name] then
     lib.raise("E_VALUE", "vmap: axis_name '%s' is that of a vmap around this one; give it another", name)
   end
+  local bound = setmetatable({name = name}, Bound)
   named[name] = vmap
-  return setmetatable({name = name}, Bound)
+  return bound
 end
 
 --- The vmap under way of that name, and a list of all names.
@@ -127,8 +129,9 @@ local Left = {__close = function() leaf = nil end}
 ---@param number Tensor
 ---@param axes string[]
 function M.in_leaf(number, axes)
+  local left = setmetatable({}, Left)
   leaf, traced = {number = number, axes = axes}, traced + 1
-  return setmetatable({}, Left)
+  return left
 end
 
 --- Which leaf is under way, from 0 (uint32); nil outside of leaves.
