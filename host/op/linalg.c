@@ -239,6 +239,7 @@ static void vjp_triangular_solve(Build *b, const VjpArgs *a) {
 
 /* Rows (dim 2 from behind) or columns (1) cut off, or zeros added. */
 static Val resized(Build *b, Val x, int from_behind, int64_t size) {
+    if (b->err) return 0; /* then x may be none, and has no dims */
     Dims dims = op_dims(b, x), none = {.rank = dims.rank}, step = none, high = none;
     int d = dims.rank - from_behind;
     int64_t n = dims.at[d];
@@ -288,6 +289,7 @@ static bool has_gradient(Build *b, const VjpArgs *a, bool ok) {
 
 /* Columns from that one on. */
 static Val columns_from(Build *b, Val x, int64_t first) {
+    if (b->err) return 0; /* as above */
     Dims dims = op_dims(b, x), start = {.rank = dims.rank}, step = start;
     for (int i = 0; i < dims.rank; i++) step.at[i] = 1;
     start.at[dims.rank - 1] = first;
