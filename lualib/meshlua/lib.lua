@@ -212,6 +212,11 @@ function lib.kind(x)
   return x == nil and "nil" or "a " .. core.type_name(x)
 end
 
+--- The mesh axes that an entry of a P names, major to minor.
+---@param entry string|string[]|false|nil
+---@return string[]
+function lib.axes_of(entry) return type(entry) == "table" and entry or {entry or nil} end
+
 --- Is a number neither NaN nor infinite?
 function lib.is_finite(x) return x - x == 0 end
 

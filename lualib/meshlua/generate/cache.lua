@@ -173,8 +173,8 @@ local function for_batch(home, batch)
   for _, rule in ipairs(home.rules or {}) do known = known or type(rule) == "table" and rule[1] == "batch" end
   if not known or not home.mesh then return known end
   rules_of.within(home.mesh, home.rules, function()
-    local entry, n = rules_of.spec_of({"batch"}, "a cache", 1)[1] or {}, 1
-    for _, axis in ipairs(type(entry) == "table" and entry or {entry}) do n = n * home.mesh.shape[axis] end
+    local axes, n = lib.axes_of(rules_of.spec_of({"batch"}, "a cache", 1)[1]), 1
+    for _, axis in ipairs(axes) do n = n * home.mesh.shape[axis] end
     if batch % n == 0 then return end
     home.rules = table.move(home.rules, 1, #home.rules, 2, {{"batch", false}})
   end)

@@ -99,7 +99,7 @@ local function axes_of_inputs(params)
     local spec = not p.state and p.sharding and p.sharding.spec.partitions
     axes = axes or spec and {}
     for _, entry in ipairs(spec or {}) do
-      for _, axis in ipairs(type(entry) == "table" and entry or {entry or nil}) do axes[axis] = true end
+      for _, axis in ipairs(lib.axes_of(entry)) do axes[axis] = true end
     end
   end
   return axes

@@ -10,11 +10,9 @@ local has = lib.position
 
 -- ---- specs --------------------------------------------------------------------------------------------
 
-function M.axes_of(entry) return type(entry) == "table" and entry or {entry} end
-
 --- The entry without an axis, as P takes it.
 function M.without(entry, axis)
-  local axes = M.axes_of(entry)
+  local axes = lib.axes_of(entry)
   if not has(axes, axis) then return entry or core.P.none end
   local rest = {}
   for _, a in ipairs(axes) do
@@ -37,16 +35,16 @@ end
 --- "data|model,x|": what the spec splits, whatever else it says.
 function M.key_of(spec, rank)
   local words = {}
-  for d = 1, rank do words[d] = table.concat(M.axes_of(spec and spec[d]), ",") end
+  for d = 1, rank do words[d] = table.concat(lib.axes_of(spec and spec[d]), ",") end
   return table.concat(words, "|")
 end
 
 --- Do the axes of each dim that is another than in `spec` divide it?
 local function divides(to, spec, shape, mesh)
   for d, size in ipairs(shape) do
-    local axes, parts = M.axes_of(to[d]), 1
+    local axes, parts = lib.axes_of(to[d]), 1
     for _, axis in ipairs(axes) do parts = parts * mesh.shape[axis] end
-    local as_before = table.concat(axes, ",") == table.concat(M.axes_of(spec[d]), ",")
+    local as_before = table.concat(axes, ",") == table.concat(lib.axes_of(spec[d]), ",")
     if size % parts ~= 0 and not as_before then return false end
   end
   return true
@@ -58,7 +56,7 @@ function M.other_specs(spec, shape, mesh, asked)
   local list, rest = {}, {}
   for d = 1, #shape do
     for _, axis in ipairs(mesh.axis_names) do
-      local there = mesh.shape[axis] == 1 or has(M.axes_of(spec[d]), axis)
+      local there = mesh.shape[axis] == 1 or has(lib.axes_of(spec[d]), axis)
       local to = not there and spec_with(spec, #shape, d, axis)
       if to and divides(to, spec, shape, mesh) then table.insert(axis == asked and list or rest, to) end
     end

@@ -242,11 +242,11 @@ local function edit_names(s, edits, rules, asked, add)
   for i = 1, #now - front do
     local row = now[front + i]
     for _, axis in ipairs(is_name(row) and s.mesh.axis_names or {}) do
-      if s.mesh.shape[axis] > 1 and not has(edits_of.axes_of(row[2] or nil), axis) then
+      if s.mesh.shape[axis] > 1 and not has(lib.axes_of(row[2] or nil), axis) then
         to(axis, {[i] = axis})
         for k = 1, #now - front do
           local other = now[front + k]
-          if is_name(other) and other[1] ~= row[1] and has(edits_of.axes_of(other[2] or nil), axis) then
+          if is_name(other) and other[1] ~= row[1] and has(lib.axes_of(other[2] or nil), axis) then
             local rest = edits_of.without(other[2], axis)
             to(axis, {[i] = axis, [k] = rest ~= core.P.none and rest})
           end

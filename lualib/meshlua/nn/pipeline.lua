@@ -17,7 +17,6 @@ local stages_of = require "meshlua.nn.pipeline_stages"
 local ticks = require "meshlua.nn.pipeline_ticks"
 local trace = require "meshlua.transform.trace"
 local traced = require "meshlua.transform.traced"
-local tree = require "meshlua.tree"
 
 local P, raise = core.P, lib.raise
 
@@ -122,11 +121,7 @@ local function prepare(given, batch, o)
   job.turn = o.schedule == "1f1b" and o.p - 1 or o.m + o.p - 1
   job.ring = o.schedule == "1f1b" and math.min(2 * o.p - 1, o.m) or o.m
   for i, x in ipairs(rows) do job.stacks[i] = microbatch.stacked(x, o.m) end
-  function job.part_of(slices)
-    local of = {}
-    for i, x in ipairs(rows) do of[x] = slices[i] end
-    return tree.map(function(x) return of[x] end, batch)
-  end
+  function job.part_of(slices) return microbatch.part_of(batch, rows, slices) end
   job.stages = stages_of.new(given, o.p, o.axis, o.body)
   local layers = job.stages.layers
   job.key = o.rngs and rngs_of.stream(WHO, o.rngs, "dropout")()

@@ -18,6 +18,7 @@ local MOST_COLUMNS <const> = 16 -- ticks of the table; of more the first and las
 ---@field schedule string
 ---@field layers integer
 ---@field padding integer layers that are passed over, so that each place has as many
+---@field turn integer the tick in which the last stage has its first backward slot
 ---@field ticks integer
 ---@field idle number share of the time in which a place has nothing to do
 ---@field held integer[] of each stage, 1-based: microbatches whose activations it holds at most
@@ -34,8 +35,8 @@ local function bytes_of(x) return lib.product(x.shape) * lib.element_bytes[x.dty
 
 --- What the figures need of a prepared pipeline.
 function M.taken_from(job)
-  local taken = {layers = job.stages.layers, padding = job.stages.padding, ring = job.ring, hop_bytes = 0,
-    stage_bytes = 0, shared_bytes = 0, microbatch_bytes = 0}
+  local taken = {layers = job.stages.layers, padding = job.stages.padding, ring = job.ring, turn = job.turn,
+    hop_bytes = 0, stage_bytes = 0, shared_bytes = 0}
   for _, entry in ipairs(trace.leaves("nn.pipeline", job.types.hop, "x")) do
     taken.hop_bytes = taken.hop_bytes + bytes_of(entry.leaf)
   end
@@ -57,7 +58,7 @@ function M.new(taken)
   local self = setmetatable(taken, meta)
   local p, m = self.places, self.microbatches
   self.idle, self.held = (p - 1) / (m + p - 1), {}
-  self.ticks = self.schedule == "1f1b" and m + 2 * (p - 1) or 2 * (m + p - 1)
+  self.ticks = self.turn + m + p - 1
   self.messages = m * (p - 1)
   self.hops = p == 1 and 0 or 2 * (m + p - 1)
   for s = 0, p - 1 do
@@ -71,8 +72,7 @@ end
 ---@return integer? forward, integer? backward
 function Figures:slot(s, tick)
   local p, m = self.places, self.microbatches
-  local turn = self.schedule == "1f1b" and p - 1 or m + p - 1
-  local f, b = tick - s, tick - turn - (p - 1 - s)
+  local f, b = tick - s, tick - self.turn - (p - 1 - s)
   return f >= 0 and f < m and f or nil, b >= 0 and b < m and b or nil
 end
 

@@ -46,8 +46,7 @@ end
 local function check_leaf(path, leaf, axis, from)
   local spec = core.is_box(leaf) and leaf.sharding.spec
   for d = from, spec and #spec or 0 do
-    local entry = spec[d]
-    for _, name in ipairs(type(entry) == "table" and entry or {entry}) do
+    for _, name in ipairs(lib.axes_of(spec[d])) do
       if name == axis then
         raise("E_SPEC", "nn.pipeline: %s is split on '%s' along dim %d (%s); a stage has its layers whole: "
           .. "let the axis split %s, and another one this dim", path, axis, d, core.typeof(leaf),

@@ -162,17 +162,20 @@ local function holding(boxes, values, fn)
   return table.unpack {fn()}
 end
 
---- Microbatch i of stacks [m, ...], as a tree like the batch.
-local function part_at(job, i)
+--- Slice i (from 0) along dim 1 of each stack.
+local function slices_at(stacks, i)
   local slices = {}
-  for k, stack in ipairs(job.stacks) do
+  for k, stack in ipairs(stacks) do
     local shape, start = stack.shape, {i}
     for d = 2, #shape do start[d] = 0 end
     shape[1] = 1
     slices[k] = ops.dynamic_slice(stack, start, shape):reshape(table.move(shape, 2, #shape, 1, {}))
   end
-  return job.part_of(slices)
+  return slices
 end
+
+--- Microbatch i of the job's stacks [m, ...], as a tree like the batch.
+local function part_at(job, i) return job.part_of(slices_at(job.stacks, i)) end
 
 local function call_first(job, shared, part, i)
   return holding(job.boxes.first, shared, function() return job.stages:enter(job.first(part, i)) end)
@@ -241,14 +244,7 @@ end
 
 --- A tree like x of what the ring has for microbatch i.
 local function taken(ring, x, i, size)
-  local out = {}
-  for k, leaf in ipairs(ring) do
-    local shape, start = leaf.shape, {i % size}
-    for d = 2, #shape do start[d] = 0 end
-    shape[1] = 1
-    out[k] = ops.dynamic_slice(leaf, start, shape):reshape(table.move(shape, 2, #shape, 1, {}))
-  end
-  return trace.refill("nn.pipeline", x, out)
+  return trace.refill("nn.pipeline", x, slices_at(ring, i % size))
 end
 
 --- A slot forward: what comes to a stage goes into the ring, and through the stage; not through the last one, which

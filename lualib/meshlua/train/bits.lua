@@ -13,8 +13,8 @@ local MANY = 8 -- leaves, where nobody says how many
 ---@param sharding NamedSharding?
 ---@return string[] axes, integer devices
 local function axes_of(sharding)
-  local entry, axes, devices = sharding and sharding.spec[1] or {}, {}, 1
-  for _, name in ipairs(type(entry) == "table" and entry or {entry}) do
+  local axes, devices = {}, 1
+  for _, name in ipairs(lib.axes_of(sharding and sharding.spec[1])) do
     local size = sharding.mesh.shape[name]
     if size > 1 then axes[#axes + 1], devices = name, devices * size end
   end
@@ -57,8 +57,7 @@ function M.fault(run)
   for i, leaf in ipairs(all) do
     local sharding = leaf.sharding
     for d = 1, sharding.mesh and #sharding.spec or 0 do
-      local entry = sharding.spec[d] or {}
-      for _, name in ipairs(type(entry) == "table" and entry or {entry}) do
+      for _, name in ipairs(lib.axes_of(sharding.spec[d])) do
         if is_leaf_axis[name] then
           return ("--bits: %s is split over %s, as the batch is, and sums over it would be cut as the mesh "
             .. "is; take a rule set that leaves parameters whole there, as dp"):format(paths[i], name)

@@ -36,6 +36,13 @@ end
 --- "data", "data and model" of a list of mesh axes.
 local function axes_text(axes) return table.concat(axes, " and ") end
 
+--- How many devices there are along the axes.
+local function devices_along(mesh, axes)
+  local devices = 1
+  for _, name in ipairs(axes) do devices = devices * mesh.shape[name] end
+  return devices
+end
+
 --- What is wrong with n leaves of so many rows, which lie over the axes of a mesh; or nil.
 ---@param what string the tensor, for messages
 ---@param rows integer
@@ -55,8 +62,7 @@ function M.fault(what, rows, n, mesh, axes)
       .. "two)"):format(what, lib.count(rows, "row"), n, rows // n * n, (rows // n + 1) * n,
       M.largest(rows, n)), "E_SHAPE"
   end
-  local devices = 1
-  for _, name in ipairs(axes) do devices = devices * mesh.shape[name] end
+  local devices = devices_along(mesh, axes)
   if not is_power(devices) then
     return ("%d leaves do not lie evenly on the %d devices along %s; take 1, 2, 4 or another power of two of "
       .. "them"):format(n, devices, axes_text(axes)), "E_INDIVISIBLE"
@@ -66,14 +72,12 @@ function M.fault(what, rows, n, mesh, axes)
   end
 end
 
-local function axes_list(entry) return type(entry) == "table" and entry or {entry or nil} end
-
 --- The mesh axes that the rules in context give the logical axis "batch"; nil: none does.
 local function axes_by_rules()
   for _, rule in ipairs(core.mesh_current() and core.rules_current() or {}) do
     if type(rule) == "table" and rule[1] == "batch" then
       local entry = rules_of.spec_of({"batch"}, "the batch", 1)[1]
-      return axes_list(entry)
+      return lib.axes_of(entry)
     end
   end
 end
@@ -84,7 +88,7 @@ local function axes_of(rows, names)
   local mesh, axes, from, known = core.mesh_current() or core.mesh_traced(), {}, nil, false
   for i, x in ipairs(rows) do
     local sharding = x.sharding
-    local own = axes_list(sharding.mesh and sharding.spec[1])
+    local own = lib.axes_of(sharding.mesh and sharding.spec[1])
     mesh, known = sharding.mesh or mesh, known or sharding.mesh ~= nil
     if #own > 0 and own[1] ~= core.P.unconstrained then
       if from and table.concat(axes, ",") ~= table.concat(own, ",") then
@@ -222,8 +226,7 @@ function M.sum(n, rows, names, fn)
     local sums, last = total(one, stacks, n)
     return narrow(dtypes, sums, last)
   end
-  local devices = 1
-  for _, name in ipairs(axes) do devices = devices * mesh.shape[name] end
+  local devices = devices_along(mesh, axes)
   local all = table.pack(shard_map.shard_map(function(...)
     local sums, last = total(one, {...}, n // devices)
     scope.named_scope("leaves", function() -- explain says so of the reduction

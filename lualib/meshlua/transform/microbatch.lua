@@ -147,7 +147,11 @@ local function call(fn, boxes, values, part, ...)
 end
 
 --- The batch with slices in the places of its tensors `rows`.
-local function part_of(batch, rows, slices)
+---@param batch any
+---@param rows Tensor[]
+---@param slices Tensor[]
+---@return any
+function M.part_of(batch, rows, slices)
   local of = {}
   for i, x in ipairs(rows) do of[x] = slices[i] end
   return tree.map(function(x) return of[x] end, batch)
@@ -159,7 +163,7 @@ local function looped(n, fn, batch, rows)
   for i, x in ipairs(rows) do stacks[i] = M.stacked(x, n) end
   local results, leaves, boxes, _
   local _, _, sums = core.trace_region(function(...)
-    results, _, boxes = call(fn, {}, {}, part_of(batch, rows, {...}))
+    results, _, boxes = call(fn, {}, {}, M.part_of(batch, rows, {...}))
     leaves = tensors_of(results)
     local twice = {}
     for i, x in ipairs(leaves) do twice[i] = x + x end
@@ -172,7 +176,7 @@ local function looped(n, fn, batch, rows)
     start.Params[i] = box:get()
   end
   local last = control.scan(function(carry, slices)
-    local out, now, written = call(fn, boxes, carry.Params, part_of(batch, rows, slices))
+    local out, now, written = call(fn, boxes, carry.Params, M.part_of(batch, rows, slices))
     local own = tensors_of(out)
     check_count(#own, #leaves)
     if #written > #boxes then
@@ -192,7 +196,7 @@ local function by_leaves(n, fn, batch, rows, names)
   local results, leaves, boxes
   local sums, last = leaves_of.sum(n, rows, names, function(slices, number)
     local now
-    results, now, boxes = call(fn, {}, {}, part_of(batch, rows, slices), number)
+    results, now, boxes = call(fn, {}, {}, M.part_of(batch, rows, slices), number)
     leaves = tensors_of(results)
     local add, keep = table.move(leaves, 1, #leaves, 1, {}), {}
     for i, box in ipairs(boxes) do
